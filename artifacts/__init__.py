@@ -1,0 +1,1 @@
+"""The file formats: kinds, metadata, digests, lineage, atomic writing, the egress ledger."""

@@ -1,0 +1,1 @@
+"""One file a subcommand: its options, the stage that it calls, what it prints."""

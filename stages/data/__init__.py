@@ -1,0 +1,1 @@
+"""Where images come from, and how a simulation divides them among clients."""

@@ -1,0 +1,1 @@
+"""Whole pipelines as data, and the runner that loops over the stages."""
