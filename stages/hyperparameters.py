@@ -1,8 +1,8 @@
 """Hyper-parameters: declared once, read by `--help`, by the params file and by the artifact's metadata.
 
-A stage's parameters are a frozen, keyword-only dataclass whose fields are made with `hyper`. Each field says its
-paper symbol, its default, and whether that default is the paper's or ours. Classes check themselves when made and
-raise `ValueError` with the parameter, its range and the value found.
+A stage's parameters are a frozen, keyword-only dataclass whose fields are made with `hyper`. Each field says
+its paper symbol, its default, and whether that default is the paper's or ours. Classes check themselves when
+made and raise `ValueError` with the parameter, its range and the value found.
 """
 
 from __future__ import annotations

@@ -1,0 +1,89 @@
+"""A client's secret key, and what is derived from it.
+
+32 bytes, mode 0600. A real client takes them from the operating system (`fedsynth keygen`). A simulation may
+derive them from its seed, so that whole runs can be compared byte for byte; such a key begins with a mark, so
+that every file made with it says «simulation» and cannot forget to. (A random key begins so once in 2⁶⁴.)
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from artifacts import atomic
+from artifacts.digests import canonical_json
+from artifacts.errors import InputError
+
+SIZE = 32
+_SIMULATION_MARK = b"SIMULATE"
+
+
+@dataclass(frozen=True)
+class Key:
+    """Never printed: `repr` hides the bytes."""
+
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "Key(simulation)" if self.simulation else "Key(…)"
+
+    @property
+    def simulation(self) -> bool:
+        return self.secret.startswith(_SIMULATION_MARK)
+
+    def derive(self, label: str) -> bytes:
+        """HKDF-SHA256 with its own label for each purpose, so that no two purposes share a key."""
+        # cryptography is imported where a key is used: `--help` and `inspect` never need it.
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        info = f"fedsynth/1 {label}".encode()
+        return HKDF(algorithm=SHA256(), length=SIZE, salt=None, info=info).derive(self.secret)
+
+
+def generate() -> Key:
+    """A fresh key from the operating system."""
+    while True:
+        key = Key(secrets.token_bytes(SIZE))
+        if not key.simulation:
+            return key
+
+
+def simulated(seed: int, owner: str) -> Key:
+    """The key of `owner` in the simulation with this root seed."""
+    root = Key(canonical_json({"seed": seed}).encode())
+    return Key(_SIMULATION_MARK + root.derive(f"simulation key {owner}")[len(_SIMULATION_MARK) :])
+
+
+def write(path: Path, key: Key, *, force: bool = False) -> None:
+    atomic.write(path, [key.secret], force=force, mode=0o600)
+
+
+def read(path: Path) -> Key:
+    """Read a key, refusing one that others could have read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise InputError(f"no key at {path}. Make one with: fedsynth keygen -o {path}") from None
+    except OSError as error:
+        raise InputError(f"cannot read the key {path}: {error.strerror}.") from error
+    with os.fdopen(descriptor, "rb") as handle:
+        status = os.fstat(handle.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"the key {path} is not a regular file.")
+        if status.st_mode & 0o077:
+            found = stat.S_IMODE(status.st_mode)
+            raise InputError(f"the key {path} can be read by others (mode {found:04o}). Run: chmod 600 {path}")
+        secret = handle.read(SIZE + 1)
+    if len(secret) != SIZE:
+        found_size = f"{len(secret)} bytes" if len(secret) < SIZE else f"more than {SIZE} bytes"
+        raise InputError(f"the key {path} must hold exactly {SIZE} bytes, found {found_size}.")
+    return Key(secret)
+
+
+def hmac_sha256(key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, "sha256")

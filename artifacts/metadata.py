@@ -1,0 +1,220 @@
+"""The metadata of an artifact: one JSON object under the one key `fedsynth`, and the rules that it obeys.
+
+One key only: with two or more, safetensors writes them in a different order each time and digests break. The set
+of fields is closed, so nothing can ride along; whatever an outbound file says about private data is declared.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from artifacts.digests import canonical_json, is_sha256
+from artifacts.disclosures import DISCLOSURES
+from artifacts.kinds import CUSTODIES, KINDS, Custody
+
+KEY = "fedsynth"
+SCHEMA = "fedsynth.artifact/1"
+MAX_ROUND = 10**9
+_CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_WORD = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+_HEX32 = re.compile(r"[0-9a-f]{32}")
+_FIELDS = {
+    "schema", "kind", "stage", "method", "custody", "client", "round", "params", "counts", "inputs", "privacy",
+    "disclosures", "seed", "simulation", "versions", "payload_sha256", "seal_sha256",
+}  # fmt: skip
+_REQUIRED = _FIELDS - {"method", "client", "round", "counts", "seed", "simulation"}
+_EVENT_FIELDS = {
+    "id", "unit", "adjacency", "mechanism", "sampling", "sampling_rate", "noise_multiplier", "clip_norm", "steps",
+    "trust",
+}  # fmt: skip
+
+
+class MetadataError(ValueError):
+    """The metadata breaks a rule. The reader adds the file's name and what to do."""
+
+
+def check_client_name(name: str) -> str:
+    """Client names become folder names: letters, digits, dot, dash and underscore only, never a path."""
+    if not _CLIENT.fullmatch(name):
+        raise MetadataError(
+            f"client name {name!r} is not allowed: use 1 to 64 letters, digits, '.', '-' or '_', "
+            "beginning with a letter or digit"
+        )
+    return name
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputRef:
+    """What a file was made from. A private input is named by a salted commitment, never by its digest."""
+
+    role: str
+    kind: str
+    sha256: str | None = None
+    commitment: str | None = None
+    salt: str | None = None
+
+    def to_json(self) -> dict[str, str]:
+        fields = {"role": self.role, "kind": self.kind}
+        if self.sha256 is not None:
+            return fields | {"sha256": self.sha256}
+        return fields | {"commitment": str(self.commitment), "salt": str(self.salt)}
+
+    def check(self) -> None:
+        _require(bool(_WORD.fullmatch(self.role)), f"input role {self.role!r} is not a word")
+        _require(self.kind in KINDS, f"input kind {self.kind!r} is unknown")
+        if self.sha256 is not None:
+            _require(is_sha256(self.sha256), f"input {self.role!r} has a malformed sha256")
+            _require(self.commitment is None and self.salt is None, f"input {self.role!r} is named twice")
+        else:
+            _require(is_sha256(self.commitment), f"input {self.role!r} has neither digest nor commitment")
+            _require(bool(_HEX32.fullmatch(self.salt or "")), f"input {self.role!r} has a malformed salt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metadata:
+    """What a file says about itself; the two digests are added when it is written."""
+
+    kind: str
+    stage: str
+    custody: Custody
+    versions: Mapping[str, str]
+    method: str | None = None
+    client: str | None = None
+    round: int | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    inputs: tuple[InputRef, ...] = ()
+    privacy: tuple[Mapping[str, Any], ...] = ()
+    disclosures: tuple[str, ...] = ()
+    seed: int | None = None
+    simulation: bool = False
+
+    def __post_init__(self) -> None:
+        _require(self.kind in KINDS, f"unknown kind {self.kind!r}")
+        _require(self.custody in CUSTODIES, f"unknown custody {self.custody!r}")
+        allowed = KINDS[self.kind].custodies
+        _require(self.custody in allowed, f"a {self.kind} is never {self.custody} (only {', '.join(allowed)})")
+        _require(bool(_WORD.fullmatch(self.stage)), f"stage {self.stage!r} is not a word")
+        _require(self.method is None or bool(_WORD.fullmatch(self.method)), f"method {self.method!r} is not a word")
+        if self.client is not None:
+            check_client_name(self.client)
+        if self.round is not None:
+            ok = isinstance(self.round, int) and not isinstance(self.round, bool) and 0 <= self.round <= MAX_ROUND
+            _require(ok, f"round {self.round!r} is not a number from 0 to {MAX_ROUND}")
+        for reference in self.inputs:
+            reference.check()
+        for event in self.privacy:
+            _require(isinstance(event, Mapping), "a privacy event is not an object")
+            extra = sorted(set(event) - _EVENT_FIELDS)
+            _require(not extra, f"a privacy event has the unknown field {extra[0] if extra else ''!r}")
+        for name in self.disclosures:
+            _require(name in DISCLOSURES, f"unknown disclosure {name!r}")
+        _require(list(self.disclosures) == sorted(set(self.disclosures)), "disclosures are not sorted and unique")
+        for name, value in self.counts.items():
+            _require(name in DISCLOSURES, f"unknown count {name!r}")
+            _require(type(value) is int and value >= 0, f"the count {name!r} is not a whole number")
+            told = self.custody == "private" or name in self.disclosures
+            _require(told, f"{name!r} is stated but not among the disclosures")
+        if self.custody in ("outbound", "downlink"):
+            _require(self.seed is None, f"a seed stands in {self.custody} metadata")
+        if self.custody == "outbound":
+            _require(self.client is not None, "an outbound file names no client")
+
+    def to_json(self, *, payload_sha256: str, seal_sha256: str) -> dict[str, Any]:
+        """The JSON object; fields that say nothing are left out."""
+        fields: dict[str, Any] = {
+            "schema": SCHEMA,
+            "kind": self.kind,
+            "stage": self.stage,
+            "custody": self.custody,
+            "params": dict(self.params),
+            "inputs": [reference.to_json() for reference in self.inputs],
+            "privacy": [dict(event) for event in self.privacy],
+            "disclosures": list(self.disclosures),
+            "versions": dict(self.versions),
+            "payload_sha256": payload_sha256,
+            "seal_sha256": seal_sha256,
+        }
+        optional = {"method": self.method, "client": self.client, "round": self.round, "seed": self.seed}
+        fields |= {name: value for name, value in optional.items() if value is not None}
+        if self.counts:
+            fields["counts"] = dict(self.counts)
+        if self.simulation:
+            fields["simulation"] = True
+        return fields
+
+
+@dataclass(frozen=True)
+class SealedMetadata:
+    """Metadata as found in a file, with its two digests."""
+
+    metadata: Metadata
+    payload_sha256: str
+    seal_sha256: str
+
+
+def parse(text: str) -> SealedMetadata:
+    """Read the JSON object. Anything unknown, missing, repeated or not in canonical form is refused."""
+    try:
+        fields = json.loads(text, object_pairs_hook=_no_repeats)
+    except (ValueError, RecursionError) as error:
+        raise MetadataError(f"the metadata is not JSON ({error})") from error
+    _require(isinstance(fields, dict), "the metadata is not a JSON object")
+    found = fields.get("schema")
+    _require(found == SCHEMA, f"schema is {found!r}; this version reads {SCHEMA!r}")
+    unknown, missing = sorted(fields.keys() - _FIELDS), sorted(_REQUIRED - fields.keys())
+    _require(not unknown, f"the metadata has the unknown field {unknown[0] if unknown else ''!r}")
+    _require(not missing, f"the metadata lacks {missing[0] if missing else ''!r}")
+    types: dict[str, type] = {
+        "params": dict, "counts": dict, "versions": dict, "inputs": list, "privacy": list, "disclosures": list,
+        "simulation": bool, "kind": str, "stage": str, "custody": str, "method": str, "client": str,
+        "seed": int, "round": int,
+    }  # fmt: skip
+    for name, value in fields.items():
+        _require(isinstance(value, types.get(name, str)), f"the metadata field {name!r} has the wrong type")
+    _require(is_sha256(fields["payload_sha256"]) and is_sha256(fields["seal_sha256"]), "a digest is malformed")
+    _require(all(isinstance(v, str) for v in fields["versions"].values()), "a version is not a string")
+    _require(all(isinstance(v, str) for v in fields["disclosures"]), "a disclosure is not a string")
+    references = []
+    for entry in fields["inputs"]:
+        named = isinstance(entry, dict) and entry.keys() <= InputRef.__dataclass_fields__.keys()
+        _require(named and all(isinstance(v, str) for v in entry.values()), "an input is malformed")
+        _require("role" in entry and "kind" in entry, "an input lacks role or kind")
+        references.append(InputRef(**entry))
+    metadata = Metadata(
+        kind=fields["kind"],
+        stage=fields["stage"],
+        custody=fields["custody"],
+        versions=fields["versions"],
+        method=fields.get("method"),
+        client=fields.get("client"),
+        round=fields.get("round"),
+        params=fields["params"],
+        counts=fields.get("counts", {}),
+        inputs=tuple(references),
+        privacy=tuple(fields["privacy"]),
+        disclosures=tuple(fields["disclosures"]),
+        seed=fields.get("seed"),
+        simulation=fields.get("simulation", False),
+    )
+    sealed = SealedMetadata(metadata, fields["payload_sha256"], fields["seal_sha256"])
+    # Key order and spacing could carry bits: only the one canonical text is read.
+    again = metadata.to_json(payload_sha256=sealed.payload_sha256, seal_sha256=sealed.seal_sha256)
+    _require(canonical_json(again) == text, "the metadata is not in canonical form")
+    return sealed
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise MetadataError(message)
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise MetadataError("a key stands twice in one JSON object")
+    return result

@@ -1,0 +1,100 @@
+"""Where things stand: the run folder, and what a path says about who may hold the file.
+
+A client's folder holds `private/`, `outbox/` and `egress.jsonl`; the server's holds `outbox/` and, inside its
+`private/`, its ledger. A file that leaves is written into an `outbox` folder, nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from artifacts.errors import UsageError
+from artifacts.metadata import MetadataError, check_client_name
+
+OUTBOX, PRIVATE, SERVER = "outbox", "private", "server"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder of one participant, found from the path of a file in its `outbox/` or `private/`."""
+
+    base: Path
+
+    @classmethod
+    def of(cls, path: Path) -> Place | None:
+        parent = path.absolute().parent
+        return cls(parent.parent) if parent.name in (OUTBOX, PRIVATE) else None
+
+    @property
+    def is_server(self) -> bool:
+        return self.base.name == SERVER
+
+    @property
+    def outbox(self) -> Path:
+        return self.base / OUTBOX
+
+    @property
+    def private(self) -> Path:
+        return self.base / PRIVATE
+
+    @property
+    def key(self) -> Path:
+        return self.private / ("server.key" if self.is_server else "client.key")
+
+    @property
+    def ledger(self) -> Path:
+        return (self.private if self.is_server else self.base) / "egress.jsonl"
+
+
+def in_outbox(path: Path) -> bool:
+    return path.absolute().parent.name == OUTBOX
+
+
+def client_of(path: Path, given: str | None) -> str:
+    """The client's name: as given, or that of the folder whose `private/` or `outbox/` the file is in."""
+    if given is None:
+        place = Place.of(path)
+        if place is None or place.is_server:
+            raise UsageError(
+                f"whose file is {path}? Give --client NAME, or write into NAME/private/ or NAME/outbox/."
+            )
+        given = place.base.name
+    try:
+        return check_client_name(given)
+    except MetadataError as error:
+        raise UsageError(f"{error}.") from None
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A whole federation on one machine."""
+
+    root: Path
+
+    @property
+    def public(self) -> Path:
+        return self.root / "public"
+
+    @property
+    def clients(self) -> Path:
+        return self.root / "clients"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics"
+
+    @property
+    def simulation(self) -> Path:
+        """What only a simulation can know: the resolved recipe, who got how much of what."""
+        return self.root / "simulation"
+
+    @property
+    def server(self) -> Place:
+        return Place(self.root / SERVER)
+
+    def client(self, name: str) -> Place:
+        return Place(self.clients / check_client_name(name))
+
+    def client_names(self) -> list[str]:
+        return sorted(p.name for p in self.clients.iterdir() if p.is_dir()) if self.clients.is_dir() else []

@@ -1,0 +1,60 @@
+"""The one way an artifact gets its name, and the only way anything enters an outbox."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from artifacts import atomic, ledger
+from artifacts.digests import sha256_file
+from artifacts.errors import UsageError
+from artifacts.metadata import Metadata
+from artifacts.places import Place, in_outbox
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Called before the work, so that an hour of training is not lost to a name that is taken."""
+    if path.exists() and not force:
+        raise atomic.exists_error(path)
+
+
+def check_place(path: Path, metadata: Metadata) -> None:
+    """A file that leaves stands in an outbox; a file that stays never does."""
+    leaves = metadata.custody in ("outbound", "downlink")
+    if leaves and not in_outbox(path):
+        raise UsageError(
+            f"{path} would leave unrecorded: write it into a folder named outbox/ (its ledger stands beside it)."
+        )
+    if not leaves and in_outbox(path):
+        raise UsageError(f"{path}: a {metadata.custody} {metadata.kind} may not stand in an outbox.")
+
+
+def publish(path: Path, chunks: Sequence[bytes | memoryview], metadata: Metadata, *, force: bool) -> str:
+    """Write the file, whole or not at all, entering it in the ledger first if it leaves. Returns its SHA-256."""
+    check_place(path, metadata)
+    refuse_existing(path, force=force)
+    state = hashlib.sha256()
+    for chunk in chunks:
+        state.update(chunk)
+    digest = state.hexdigest()
+    if not in_outbox(path):
+        atomic.write(path, chunks, force=force)
+        return digest
+    place = Place.of(path)
+    assert place is not None  # a path in an outbox always has one
+    # Staged outside the outbox: whatever stands in there, even for a moment, has its entry.
+    with atomic.staged(path, chunks, staging=place.base) as temporary, ledger.locked(place.ledger) as book:
+        if path.exists():
+            refuse_existing(path, force=force)
+            if sha256_file(path) == digest and _entered(place.ledger, path.name, digest):
+                return digest
+        size = sum(len(chunk) for chunk in chunks)
+        book.enter(file=path.name, sha256=digest, size=size, metadata=metadata)
+        atomic.place(temporary, path, force=force)
+    return digest
+
+
+def _entered(book: Path, file: str, digest: str) -> bool:
+    latest = ledger.read(book).latest(file)
+    return latest is not None and latest.sha256 == digest

@@ -1,0 +1,41 @@
+"""The seal: one digest that finds a flipped bit in the parts of a file that the payload digest does not cover.
+
+A file states the SHA-256 of its own bytes, computed while the 64 digits of that statement are zeros. safetensors
+seals the header (the payload has its own digest); Parquet seals the whole file, because its page headers and its
+footer are under no checksum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from artifacts.digests import ZEROS
+
+_FIELD = "seal_sha256"
+
+
+def find(data: bytes | memoryview, *, escaped: bool) -> int:
+    """Where the 64 digits stand. `escaped`: the JSON is itself inside a JSON string, as in safetensors."""
+    quote = '\\"' if escaped else '"'
+    pattern = f"{quote}{_FIELD}{quote}:{quote}".encode()
+    raw = bytes(data)
+    start = raw.find(pattern)
+    if start < 0 or raw.find(pattern, start + 1) >= 0:
+        raise ValueError("the file does not state its seal exactly once")
+    if start + len(pattern) + 64 > len(raw):
+        raise ValueError("the file ends within its seal")
+    return start + len(pattern)
+
+
+def digest(parts: list[bytes | memoryview]) -> str:
+    """SHA-256 over the parts, in order."""
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(part)
+    return state.hexdigest()
+
+
+def compute(data: bytes | memoryview, position: int) -> str:
+    """The seal of `data` whose digits begin at `position`."""
+    view = memoryview(data)
+    return digest([view[:position], ZEROS.encode(), view[position + 64 :]])

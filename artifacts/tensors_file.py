@@ -1,0 +1,286 @@
+"""Artifacts that hold tensors: safetensors files with our metadata, read without trusting a byte of them.
+
+The bytes are exactly those that the safetensors library writes (a test holds the two together). The header is
+laid out here because its digests must be known before it is written, and because a reader accepts no other
+spelling of it: spaces, key order and gaps between tensors could carry bits that nobody reviewed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts import seal
+from artifacts.digests import ZEROS, canonical_json, sha256_hex
+from artifacts.errors import InputError
+from artifacts.kinds import KINDS, Kind
+from artifacts.metadata import KEY, Metadata, MetadataError, SealedMetadata, parse
+from artifacts.publish import publish
+
+MAX_HEADER = 8 * 1024 * 1024
+# In the order in which safetensors lays tensors out: by type, then by name.
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "I64": np.dtype("<i8"),
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "I32": np.dtype("<i4"),
+    "F16": np.dtype("<f2"),
+    "U8": np.dtype("|u1"),
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_RANK = {name: rank for rank, name in enumerate(_DTYPES)}
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * _DTYPES[self.dtype].itemsize
+
+
+@dataclass(frozen=True)
+class TensorArtifact:
+    """A file that was read and found whole. The arrays are read-only views of the bytes that were checked."""
+
+    path: Path
+    metadata: Metadata
+    payload_sha256: str
+    specs: tuple[TensorSpec, ...]
+    tensors: Mapping[str, Array]
+    data: bytes
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of the whole file, as `sha256sum` prints it."""
+        return sha256_hex(self.data)
+
+
+def write(path: Path, tensors: Mapping[str, Array], metadata: Metadata, *, force: bool = False) -> str:
+    """Write the tensors as one artifact and return the file's SHA-256."""
+    arrays = {name: _plain(name, array) for name, array in tensors.items()}
+    specs = sorted(
+        (TensorSpec(name, _NAMES[array.dtype], tuple(array.shape)) for name, array in arrays.items()),
+        key=lambda s: (_RANK[s.dtype], s.name),
+    )
+    _check_promises(KINDS[metadata.kind], specs)
+    for name, array in arrays.items():
+        _check_finite(name, array)
+    payload = [arrays[s.name].reshape(-1).view(np.uint8).data for s in specs if s.nbytes]
+    payload_sha256 = seal.digest(list(payload))
+    header = _header(metadata, specs, payload_sha256, ZEROS)
+    position = seal.find(header, escaped=True)
+    header = _header(metadata, specs, payload_sha256, seal.compute(header, position))
+    return publish(path, [header, *payload], metadata, force=force)
+
+
+def read(path: Path, *, kind: str | None = None) -> TensorArtifact:
+    """Read one artifact whole, checking everything that it claims. `kind` is the one that is needed."""
+    data = _read_bytes(path)
+    try:
+        header, specs, sealed = _parse_header(data, len(data))
+        _check_kind(sealed.metadata.kind, kind)
+        position = seal.find(header, escaped=True)
+        if seal.compute(header, position) != sealed.seal_sha256:
+            raise ValueError("the header does not match its digest")
+        payload = memoryview(data)[len(header) :]
+        if sha256_hex(payload) != sealed.payload_sha256:
+            raise ValueError("the tensors do not match their digest")
+        tensors = _views(payload, specs)
+        for name, array in tensors.items():
+            _check_finite(name, array)
+    except (ValueError, MetadataError) as error:
+        raise damaged(path, error) from error
+    return TensorArtifact(path, sealed.metadata, sealed.payload_sha256, tuple(specs), tensors, data)
+
+
+def read_header(path: Path, *, kind: str | None = None) -> tuple[Metadata, tuple[TensorSpec, ...]]:
+    """Read the header alone: what the file says it is. The payload is not checked."""
+    try:
+        with path.open("rb") as handle:
+            size = os.fstat(handle.fileno()).st_size
+            start = handle.read(8)
+            length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+            data = start + handle.read(min(length, MAX_HEADER + 1))
+    except OSError as error:
+        raise unreadable(path, error) from error
+    try:
+        header, specs, sealed = _parse_header(data, size)
+        _check_kind(sealed.metadata.kind, kind)
+        if seal.compute(header, seal.find(header, escaped=True)) != sealed.seal_sha256:
+            raise ValueError("the header does not match its digest")
+    except (ValueError, MetadataError) as error:
+        raise damaged(path, error) from error
+    return sealed.metadata, tuple(specs)
+
+
+def parse_table(data: bytes, size: int) -> tuple[bytes, list[TensorSpec], dict[str, str]]:
+    """The header's bytes, its tensors and its metadata, for any safetensors file of `size` bytes, ours or not.
+
+    Nothing is allocated from what the header claims: every number is held against the true size of the file.
+    """
+    if len(data) < 8:
+        raise ValueError(f"a safetensors file has at least 8 bytes, found {len(data)}")
+    (length,) = struct.unpack("<Q", data[:8])
+    if length > MAX_HEADER:
+        raise ValueError(f"its header claims {length} bytes; at most {MAX_HEADER} are read")
+    if 8 + length > size or 8 + length > len(data):
+        raise ValueError(f"its header claims {length} bytes, but the file has only {size}")
+    header = data[: 8 + length]
+    try:
+        table = json.loads(header[8:].decode())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its header is not JSON ({error})") from None
+    if not isinstance(table, dict):
+        raise ValueError("its header is not a JSON object")
+    text = table.pop("__metadata__", {})
+    if not isinstance(text, dict) or not all(isinstance(v, str) for v in text.values()):
+        raise ValueError("its metadata are not strings")
+    specs: list[tuple[int, TensorSpec]] = []
+    for name, fields in table.items():
+        specs.append(_parse_entry(name, fields))
+    specs.sort(key=lambda pair: (pair[0], pair[1].nbytes))
+    position = 0
+    for start, spec in specs:
+        if start != position:
+            raise ValueError(f"tensor {spec.name!r} begins at {start}, expected {position}: a gap or an overlap")
+        position += spec.nbytes
+    if 8 + length + position != size:
+        raise ValueError(f"its tensors need {8 + length + position} bytes, but the file has {size}")
+    return header, [spec for _, spec in specs], text
+
+
+def damaged(path: Path, error: Exception) -> InputError:
+    """The message for a file that is not what it should be."""
+    return InputError(f"{path} is not a whole fedsynth artifact of the kind needed: {error}. Get it again.")
+
+
+def unreadable(path: Path, error: OSError) -> InputError:
+    reason = "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or str(error))
+    return InputError(f"cannot read {path}: {reason}. Check the path.")
+
+
+def _check_kind(found: str, needed: str | None) -> None:
+    if needed is not None and found != needed:
+        raise ValueError(f"it is a {found}, but a {needed} is needed")
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _parse_header(data: bytes, size: int) -> tuple[bytes, list[TensorSpec], SealedMetadata]:
+    header, specs, text = parse_table(data, size)
+    if set(text) != {KEY}:
+        raise ValueError(f"its metadata must be the one key {KEY!r}, found {sorted(text) or 'none'}")
+    sealed = parse(text[KEY])
+    kind = KINDS[sealed.metadata.kind]
+    if kind.suffix != ".safetensors":
+        raise ValueError(f"a {kind.name} is a {kind.suffix} file")
+    _check_promises(kind, specs)
+    if _header(sealed.metadata, specs, sealed.payload_sha256, sealed.seal_sha256) != header:
+        raise ValueError("its header is not in canonical form")
+    return header, specs, sealed
+
+
+def _parse_entry(name: str, fields: Any) -> tuple[int, TensorSpec]:
+    if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
+        raise ValueError(f"tensor {name!r} is not described by dtype, shape and data_offsets")
+    dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        raise ValueError(f"tensor {name!r} has the dtype {dtype!r}; known: {', '.join(_DTYPES)}")
+    if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**48 for n in shape):
+        raise ValueError(f"tensor {name!r} has a malformed shape")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(n) is int for n in offsets):
+        raise ValueError(f"tensor {name!r} has malformed offsets")
+    spec = TensorSpec(name, dtype, tuple(shape))
+    if offsets[1] - offsets[0] != spec.nbytes or offsets[0] < 0:
+        raise ValueError(f"tensor {name!r} of {spec.nbytes} bytes claims the bytes {offsets[0]} to {offsets[1]}")
+    return offsets[0], spec
+
+
+def _header(metadata: Metadata, specs: list[TensorSpec], payload_sha256: str, seal_sha256: str) -> bytes:
+    text = canonical_json(metadata.to_json(payload_sha256=payload_sha256, seal_sha256=seal_sha256))
+    table: dict[str, Any] = {"__metadata__": {KEY: text}}
+    position = 0
+    for spec in specs:
+        offsets = [position, position + spec.nbytes]
+        table[spec.name] = {"dtype": spec.dtype, "shape": list(spec.shape), "data_offsets": offsets}
+        position += spec.nbytes
+    raw = json.dumps(table, separators=(",", ":"), ensure_ascii=True).encode()
+    raw += b" " * (-len(raw) % 8)
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def _check_promises(kind: Kind, specs: list[TensorSpec]) -> None:
+    """The tensors have the names, shapes and types that the kind promises."""
+    for spec in specs:
+        if not spec.name.isascii() or not spec.name.isprintable() or not 0 < len(spec.name) <= 200:
+            raise ValueError(f"tensor name {spec.name!r} is not plain text")
+    if kind.tensors is None:
+        for spec in specs:
+            if spec.dtype not in kind.weight_dtypes:
+                wanted = " or ".join(kind.weight_dtypes)
+                raise ValueError(f"tensor {spec.name!r} of a {kind.name} must be {wanted}, found {spec.dtype}")
+        if not specs:
+            raise ValueError(f"a {kind.name} holds no tensors")
+        return
+    found = {spec.name: spec for spec in specs}
+    extra = sorted(found.keys() - kind.tensors.keys())
+    if extra:
+        raise ValueError(f"a {kind.name} has no tensor {extra[0]!r}")
+    sizes: dict[str, int] = {}
+    for name, rule in kind.tensors.items():
+        if name not in found:
+            if rule.optional:
+                continue
+            raise ValueError(f"a {kind.name} must hold the tensor {name!r}")
+        spec = found[name]
+        if spec.dtype not in rule.dtypes or len(spec.shape) != len(rule.dims):
+            wanted = f"{' or '.join(rule.dtypes)} [{', '.join(rule.dims)}]"
+            raise ValueError(f"tensor {name!r} must be {wanted}, found {spec.dtype} {list(spec.shape)}")
+        for dim, size in zip(rule.dims, spec.shape, strict=True):
+            if sizes.setdefault(dim, size) != size:
+                raise ValueError(f"tensor {name!r} has {size} for {dim}, another tensor {sizes[dim]}")
+
+
+def _plain(name: str, array: Array) -> Array:
+    """Contiguous, little-endian; the shape of a scalar is kept."""
+    dtype = array.dtype.newbyteorder("<")
+    if dtype not in _NAMES:
+        raise ValueError(f"tensor {name!r} has the dtype {array.dtype}, which artifacts do not hold")
+    return array.astype(dtype, order="C", copy=False)
+
+
+def _views(payload: memoryview, specs: list[TensorSpec]) -> dict[str, Array]:
+    tensors, position = {}, 0
+    for spec in specs:
+        count = math.prod(spec.shape)
+        flat = np.frombuffer(payload, dtype=_DTYPES[spec.dtype], count=count, offset=position)
+        tensors[spec.name] = flat.reshape(spec.shape)
+        position += spec.nbytes
+    return tensors
+
+
+def _check_finite(name: str, array: Array) -> None:
+    # The minimum and the maximum carry any NaN and infinity, and are three times as fast as isfinite().all().
+    if array.dtype.kind == "f" and array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):
+        raise ValueError(f"tensor {name!r} holds NaN or infinity")
