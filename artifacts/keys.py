@@ -12,6 +12,7 @@ import os
 import secrets
 import stat
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from artifacts import atomic
@@ -35,6 +36,7 @@ class Key:
     def simulation(self) -> bool:
         return self.secret.startswith(_SIMULATION_MARK)
 
+    @cache  # noqa: B019  (a process holds one key or a few, and derives from them all the time)
     def derive(self, label: str) -> bytes:
         """HKDF-SHA256 with its own label for each purpose, so that no two purposes share a key."""
         # cryptography is imported where a key is used: `--help` and `inspect` never need it.

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
+from artifacts import atomic
 from artifacts.commitments import commit
+from artifacts.digests import canonical_json
+from artifacts.errors import InputError
 from artifacts.keys import Key
 from artifacts.metadata import InputRef, Metadata
 
@@ -29,3 +35,20 @@ def for_outbound(artifact: HasDigest, role: str, *, key: Key, context: dict[str,
     if artifact.metadata.custody != "private":
         return by_digest(artifact, role)
     return commit(key, role=role, kind=artifact.metadata.kind, sha256=artifact.sha256, context=context)
+
+
+def write_record(path: Path, file: str, inputs: Sequence[InputRef]) -> None:
+    """What a file in the server's outbox was made from, for the server alone."""
+    text = canonical_json({"file": file, "inputs": [reference.to_json() for reference in inputs]})
+    atomic.write(path, [text.encode() + b"\n"], force=True)
+
+
+def read_record(path: Path) -> list[InputRef]:
+    """The inputs that `write_record` wrote down."""
+    try:
+        references = [InputRef(**entry) for entry in json.loads(path.read_text())["inputs"]]
+        for reference in references:
+            reference.check()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is not a lineage record: {error}. Get it again.") from error
+    return references

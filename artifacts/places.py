@@ -56,9 +56,7 @@ def client_of(path: Path, given: str | None) -> str:
     if given is None:
         place = Place.of(path)
         if place is None or place.is_server:
-            raise UsageError(
-                f"whose file is {path}? Give --client NAME, or write into NAME/private/ or NAME/outbox/."
-            )
+            raise UsageError(f"whose file is {path}? Give --client NAME, or write into NAME/private/ or NAME/outbox/.")
         given = place.base.name
     try:
         return check_client_name(given)

@@ -9,31 +9,30 @@ from pathlib import Path
 from artifacts import atomic, ledger
 from artifacts.digests import sha256_file
 from artifacts.errors import UsageError
+from artifacts.kinds import Custody
 from artifacts.metadata import Metadata
 from artifacts.places import Place, in_outbox
 
 
-def refuse_existing(path: Path, *, force: bool) -> None:
-    """Called before the work, so that an hour of training is not lost to a name that is taken."""
-    if path.exists() and not force:
-        raise atomic.exists_error(path)
+def prepare(path: Path, custody: Custody, *, force: bool) -> None:
+    """Called before the work, so that an hour of training is not lost to a name that is taken or forbidden.
 
-
-def check_place(path: Path, metadata: Metadata) -> None:
-    """A file that leaves stands in an outbox; a file that stays never does."""
-    leaves = metadata.custody in ("outbound", "downlink")
+    A file that leaves stands in an outbox; a file that stays never does.
+    """
+    leaves = custody in ("outbound", "downlink")
     if leaves and not in_outbox(path):
         raise UsageError(
             f"{path} would leave unrecorded: write it into a folder named outbox/ (its ledger stands beside it)."
         )
     if not leaves and in_outbox(path):
-        raise UsageError(f"{path}: a {metadata.custody} {metadata.kind} may not stand in an outbox.")
+        raise UsageError(f"{path}: a file that is {custody} may not stand in an outbox. Choose another --out.")
+    if path.exists() and not force:
+        raise atomic.exists_error(path)
 
 
 def publish(path: Path, chunks: Sequence[bytes | memoryview], metadata: Metadata, *, force: bool) -> str:
     """Write the file, whole or not at all, entering it in the ledger first if it leaves. Returns its SHA-256."""
-    check_place(path, metadata)
-    refuse_existing(path, force=force)
+    prepare(path, metadata.custody, force=force)
     state = hashlib.sha256()
     for chunk in chunks:
         state.update(chunk)
@@ -46,7 +45,7 @@ def publish(path: Path, chunks: Sequence[bytes | memoryview], metadata: Metadata
     # Staged outside the outbox: whatever stands in there, even for a moment, has its entry.
     with atomic.staged(path, chunks, staging=place.base) as temporary, ledger.locked(place.ledger) as book:
         if path.exists():
-            refuse_existing(path, force=force)
+            prepare(path, metadata.custody, force=force)
             if sha256_file(path) == digest and _entered(place.ledger, path.name, digest):
                 return digest
         size = sum(len(chunk) for chunk in chunks)

@@ -1,0 +1,72 @@
+"""The command line, assembled; and the one place that maps errors to exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import click
+import typer
+
+from artifacts.errors import FedsynthError
+from fedsynth_cli.commands import COMMANDS
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="fedsynth",
+    help="Federated learning over files. Every message is a file that a person can open, count, approve and replay.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    epilog="Start with: fedsynth run fedavg -o runs/first",
+)
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if show_version:
+        typer.echo(f"fedsynth {version('fedsynth')}")
+        raise typer.Exit
+    if debug:
+        os.environ["FEDSYNTH_DEBUG"] = "1"
+
+
+for _name, (_panel, _function) in COMMANDS.items():
+    app.command(_name, rich_help_panel=_panel)(_function)
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command line and return its exit code; errors are told on stderr in a line or two."""
+    try:
+        status = app(args=arguments, standalone_mode=False, prog_name="fedsynth")
+        return status if isinstance(status, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        click.echo(f"fedsynth: {error.format_message()}", err=True)
+        context = getattr(error, "ctx", None)
+        if context is not None:
+            click.echo(f"Try: {context.command_path} --help", err=True)
+        return error.exit_code
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        click.echo("fedsynth: interrupted. Whatever was written is whole; run again to go on.", err=True)
+        return INTERRUPTED
+    except FedsynthError as error:
+        if os.environ.get("FEDSYNTH_DEBUG"):
+            raise
+        click.echo(f"fedsynth: {error}", err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our pipe has seen enough; without this Python complains again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def main() -> None:
+    sys.exit(run())

@@ -1,0 +1,42 @@
+"""`fedsynth aggregate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from fedsynth_cli.console import Output
+from fedsynth_cli.options import Force, Given, Json, Out, Quiet, hyper_options
+from stages.methods.params.aggregation import Aggregation
+
+
+@hyper_options("aggregate", Aggregation)
+def aggregate(
+    model: Annotated[Path, typer.Argument(help="The model that the round began with.")],
+    messages: Annotated[list[Path], typer.Argument(help="The clients' messages of this round.")],
+    out: Out,
+    given: Given,
+    result: Annotated[
+        str,
+        typer.Option("--as", help="What to write.", click_type=click.Choice(["model", "update"])),
+    ] = "model",
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Average the messages of a round into the next model. One bad message is refused by name; nothing is written.
+
+    Example: fedsynth aggregate model-0000.safetensors clients/*/outbox/message-0001.safetensors
+    -o server/outbox/model-0001.safetensors
+    """
+    from stages.aggregate import aggregate as stage
+
+    output = Output(as_json=json, quiet=quiet)
+    kind: Any = result
+    params = given.resolve(Aggregation)
+    with output.progress("aggregate") as report:
+        summary = stage(model, messages, out, params=params, result=kind, force=force, report=report)
+    output.result(summary)

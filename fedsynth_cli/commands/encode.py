@@ -1,0 +1,37 @@
+"""`fedsynth encode`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedsynth_cli.console import Output
+from fedsynth_cli.options import Client, Force, Given, Json, Out, Quiet, hyper_options
+from stages.methods.params.encoding import Encoding
+
+
+@hyper_options("encode", Encoding)
+def encode(
+    model: Annotated[Path, typer.Argument(help="The model that the round began with.")],
+    update: Annotated[Path, typer.Argument(help="The client's private update.")],
+    out: Out,
+    given: Given,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="The client's key; else private/client.key beside the outbox.")
+    ] = None,
+    client: Client = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Turn a private update into the message that leaves: into an outbox, recorded in its ledger first.
+
+    Example: fedsynth encode model-0000.safetensors private/update-0001.safetensors -o outbox/message-0001.safetensors
+    """
+    from stages.encode import encode as stage
+
+    params = given.resolve(Encoding)
+    summary = stage(model, update, out, params=params, key=key, client=client, force=force)
+    Output(as_json=json, quiet=quiet).result(summary)

@@ -1,0 +1,84 @@
+"""What people see: progress bars on stderr, results on stdout, JSON where a pipeline asks for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from stages.progress import Report, silent
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Output:
+    """One command's output, by its `--json` and `--quiet`."""
+
+    def __init__(self, *, as_json: bool, quiet: bool) -> None:
+        self._json, self._quiet = as_json, quiet
+
+    def result(self, summary: Mapping[str, Any], show: Callable[[Console], None] | None = None) -> None:
+        """Print the summary: as JSON, by `show`, or as a list of names and values."""
+        if self._json:
+            sys.stdout.write(json.dumps(summary, ensure_ascii=False) + "\n")
+            return
+        if self._quiet:
+            return
+        console = stdout_console()
+        if show is not None:
+            show(console)
+            return
+        width = max(len(name) for name in summary)
+        for name, value in summary.items():
+            text = ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
+            console.print(f"{name.replace('_', ' '):<{width}}  {text}", markup=False, highlight=False, soft_wrap=True)
+
+    @contextlib.contextmanager
+    def progress(self, description: str) -> Iterator[Report]:
+        """A bar on stderr while the block runs; nothing where stderr is no terminal."""
+        if self._quiet or not sys.stderr.isatty():
+            yield silent
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = [
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            TextColumn("{task.fields[text]}"),
+        ]
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task(description, total=None, text="")
+            yield lambda done, total, text: bar.update(task, completed=done, total=total, text=text)
+
+
+def stdout_console() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
+    """A table that fits the terminal: numbers to the right, long texts folded."""
+    from rich.table import Table
+
+    numeric = [all(isinstance(row[i], int | float) for row in rows) and bool(rows) for i in range(len(columns))]
+    shown = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    for name, right in zip(columns, numeric, strict=True):
+        shown.add_column(name, justify="right" if right else "left", overflow="fold", header_style="bold")
+    for row in rows:
+        shown.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+    console.print(shown)
+
+
+def human_bytes(size: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1000
+    raise AssertionError("unreachable")

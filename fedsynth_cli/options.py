@@ -1,0 +1,144 @@
+"""Options that every command shares, and options made from declared hyper-parameters.
+
+Precedence: flag, params file, preset, default. All four meet in `resolve`, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import click
+import typer
+
+from artifacts.errors import UsageError
+from stages.hyperparameters import HyperParameters
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.", show_default=False)]
+Seed = Annotated[int, typer.Option("--seed", help="Root of all ordinary random streams.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
+Client = Annotated[
+    str | None,
+    typer.Option("--client", help="Client's name; else that of the folder written to.", show_default=False),
+]
+Device = Annotated[
+    str,
+    typer.Option("--device", help="Where torch runs.", click_type=click.Choice(["auto", "cpu", "cuda", "mps"])),
+]
+ParamsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--params", help="YAML or TOML file; the section named after the command is read.", show_default=False
+    ),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option("--preset", help="Parameters of a recipe: RECIPE or RECIPE/PRESET.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+
+Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.", show_default=False)]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Processes, one torch thread each.", show_default=False)
+]
+Setting = Annotated[
+    list[str] | None, typer.Option("--set", help="stage.key=value, over the recipe's own.", show_default=False)
+]
+
+# A recipe's section may say these beside the hyper-parameters; on the command line they are arguments.
+_NOT_HYPER = {"source", "root", "download"}
+
+Command = Callable[..., None]
+P = TypeVar("P", bound=HyperParameters)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was said about the hyper-parameters: flags, params file, preset."""
+
+    command: str
+    flags: Mapping[str, Any]
+    params_file: Path | None
+    preset: str | None
+
+    def resolve(self, declared: type[P], **fixed: Any) -> P:
+        """The parameters by precedence; `fixed` values were decided by the command itself."""
+        values: dict[str, Any] = {}
+        if self.preset is not None:
+            from stages.recipes.recipe import load_recipe
+
+            name, _, preset = self.preset.partition("/")
+            values |= load_recipe(name, preset or None).section(self.command)
+        if self.params_file is not None:
+            from stages.recipes.params_file import read_section
+
+            values |= read_section(self.params_file, self.command)
+        values = {k.replace("-", "_"): v for k, v in values.items()}
+        values |= {k: v for k, v in self.flags.items() if v is not None} | fixed
+        try:
+            return declared.from_mapping({k: v for k, v in values.items() if k not in _NOT_HYPER})
+        except ValueError as error:
+            raise UsageError(f"{error}.") from error
+
+
+def hyper_options(
+    command: str, *declarations: type[HyperParameters]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command one option for each declared field, `--params` and `--preset`; it receives `given: Given`."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(function, include_extras=True)
+        own = [
+            parameter.replace(annotation=hints[parameter.name])
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.name != "given"
+        ]
+        fields = {f.name: (f, get_type_hints(d)[f.name]) for d in declarations for f in dataclasses.fields(d)}
+        extra = [_option(field, hint) for field, hint in fields.values()]
+        extra.append(_keyword("params", ParamsFile, None))
+        extra.append(_keyword("preset", Preset, None))
+
+        def wrapper(**values: Any) -> None:
+            flags = {name: values.pop(name) for name in fields}
+            given = Given(command, flags, values.pop("params"), values.pop("preset"))
+            function(**values, given=given)
+
+        positional = [p for p in own if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+        keyword = [p for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY]
+        wrapper.__signature__ = inspect.Signature([*positional, *extra, *keyword])  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in [*own, *extra]}
+        wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
+        return wrapper
+
+    return decorate
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _option(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
+    """`--name` with the field's text, its paper symbol and its default; absent means «not said»."""
+    about = field.metadata
+    if get_origin(hint) is not Literal and get_args(hint):
+        hint = next(option for option in get_args(hint) if option is not type(None))
+    text = about["text"][:1].upper() + about["text"][1:]
+    notes = [about["symbol"]] if about["symbol"] else []
+    if field.default is not None and not isinstance(field.default, bool):
+        notes.append(f"default {field.default}, {'as in the paper' if about['source'] == 'paper' else 'ours'}")
+    text = text.rstrip(".") + (f" ({'; '.join(notes)})." if notes else ".")
+    flag = "--" + field.name.replace("_", "-")
+    settings: dict[str, Any] = {"help": text, "show_default": False, "rich_help_panel": about["panel"] or None}
+    base: Any = hint
+    if get_origin(hint) is Literal:
+        settings["click_type"] = click.Choice([str(option) for option in get_args(hint)])
+        base = str
+    if base is bool:
+        flag = f"{flag}/--no-{flag[2:]}"
+    annotation = Annotated[base | None, typer.Option(flag, **settings)]
+    return _keyword(field.name, annotation, None)

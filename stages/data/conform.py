@@ -1,0 +1,75 @@
+"""One dataset, one shape: every image is brought to what was asked for, or found to agree with the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+MAX_DATASET_BYTES = 8 * 2**30
+"""The most that the pixels of one split may take. A few compressed bytes can declare any amount of them."""
+
+_SHAPES_NAMED = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """What is asked of the images: `size` for height and width, `channels` of 1 or 3; None leaves both alone."""
+
+    size: int | None = None
+    channels: int | None = None
+
+    def apply(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """An image [c, h, w] in this form: grey by ITU-R 601, colour by repetition, resized bilinearly."""
+        if self.channels not in (None, len(image)):
+            image = image.repeat(3, axis=0) if len(image) == 1 else _from_pillow(_to_pillow(image).convert("L"))
+        if self.size is not None and image.shape[1:] != (self.size, self.size):
+            image = _from_pillow(_to_pillow(image).resize((self.size, self.size), Image.Resampling.BILINEAR))
+        return image
+
+
+def collect(images: Iterable[NDArray[np.uint8]], count: int, form: Form) -> NDArray[np.uint8]:
+    """`count` images [c, h, w], brought into `form`, as one array [n, c, h, w]; `ValueError` if they disagree."""
+    if count < 1:
+        raise ValueError("it holds no images")
+    shapes: Counter[tuple[int, ...]] = Counter()
+    stack = np.empty((0, 0, 0, 0), dtype=np.uint8)
+    for position, image in enumerate(map(form.apply, images)):
+        if position == 0:
+            if count * image.size > MAX_DATASET_BYTES:
+                raise ValueError(
+                    f"{count:,} images of {_spell(image.shape)} take more than {MAX_DATASET_BYTES // 2**30} GiB; "
+                    "give a smaller --image-size"
+                )
+            stack = np.empty((count, *image.shape), dtype=np.uint8)
+        shapes[image.shape] += 1
+        if len(shapes) == _SHAPES_NAMED:
+            break  # enough to tell the user; the rest need not be decoded
+        if position < count and image.shape == stack.shape[1:]:
+            stack[position] = image
+    if len(shapes) > 1:
+        found = ", ".join(_spell(shape) for shape, _ in shapes.most_common())
+        needed = ["--image-size"] if len({shape[1:] for shape in shapes}) > 1 else []
+        needed += ["--channels"] if len({shape[0] for shape in shapes}) > 1 else []
+        raise ValueError(f"its images have different shapes ({found}); give {' and '.join(needed)}")
+    if shapes.total() != count:
+        raise ValueError(f"it declares {count:,} images and holds {shapes.total():,}")
+    return stack
+
+
+def _spell(shape: tuple[int, ...]) -> str:
+    channels, height, width = shape
+    return f"{height}×{width}×{channels}"
+
+
+def _to_pillow(image: NDArray[np.uint8]) -> Image.Image:
+    return Image.fromarray(np.ascontiguousarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)))
+
+
+def _from_pillow(picture: Image.Image) -> NDArray[np.uint8]:
+    pixels: NDArray[np.uint8] = np.asarray(picture)
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)

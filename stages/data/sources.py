@@ -1,0 +1,118 @@
+"""Where images come from: a name that everybody knows, a Parquet file or folder, or a folder of class folders.
+
+Whatever the source, the result is the same: bytes as they are, of one shape, with labels. Nothing is estimated from
+them (see `images`), and nothing is downloaded unless that was asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from artifacts.errors import InputError, UsageError
+from stages.data.conform import Form, collect
+from stages.data.folder_source import load_folder
+from stages.data.images import LabelledImages
+from stages.data.parquet_source import Columns, is_parquet, load_parquet
+from stages.data.torchvision_source import FOLDERS, load_torchvision
+
+NAMES = ("digits", *FOLDERS)
+"""The sources that have a name; all else is a path. A folder of the same name is written `./digits`."""
+
+_TORCHVISION_OPTIONS = {"--root", "--download"}
+_PARQUET_OPTIONS = {"--id-column", "--image-column", "--label-column"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """The images to divide among clients, and the test images where the source has some of its own."""
+
+    train: LabelledImages
+    test: LabelledImages | None
+
+    def __post_init__(self) -> None:
+        if self.test is not None and self.test.images.shape[1:] != self.train.images.shape[1:]:
+            raise ValueError(
+                f"the training images [c, h, w] are {list(self.train.images.shape[1:])} and the test images "
+                f"{list(self.test.images.shape[1:])}; give --image-size or --channels"
+            )
+
+
+def load(
+    source: str,
+    *,
+    root: Path | None = None,
+    download: bool = False,
+    id_column: str | None = None,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    emnist_split: str | None = None,
+    image_size: int | None = None,
+    channels: int | None = None,
+) -> Source:
+    """Read a source.
+
+    `root` is the folder of torchvision's datasets; `download` allows them to be fetched into it. The column options
+    are those of Parquet; `id_column` fills `train.ids`. An option that the source has no use for is a `UsageError`.
+    """
+    given = {
+        "--root": root is not None,
+        "--download": download,
+        "--id-column": id_column is not None,
+        "--image-column": image_column is not None,
+        "--label-column": label_column is not None,
+        "--emnist-split": emnist_split is not None,
+    }
+    form = Form(size=image_size, channels=channels)
+    test: LabelledImages | None
+    if source == "digits":
+        _refuse_unused(source, given, set())
+        train, test = _digits(form), None
+    elif source in FOLDERS:
+        _refuse_unused(source, given, _TORCHVISION_OPTIONS | ({"--emnist-split"} if source == "emnist" else set()))
+        if root is None:
+            needs = FOLDERS[source]
+            raise UsageError(f"{source} needs --root, the folder that holds {needs}, or that --download fills.")
+        train, test = load_torchvision(source, root, download, emnist_split or "balanced", form)
+    else:
+        path = _existing(source)
+        if is_parquet(path):
+            _refuse_unused(source, given, _PARQUET_OPTIONS)
+            columns = Columns(image=image_column or "image", label=label_column or "label", id=id_column)
+            train, test = load_parquet(path, columns, form)
+        else:
+            _refuse_unused(source, given, set())
+            train, test = load_folder(path, form)
+    try:
+        return Source(train, test)
+    except ValueError as error:
+        raise InputError(f"{source}: {error}.") from error
+
+
+def _digits(form: Form) -> LabelledImages:
+    """The 1,797 handwritten digits, 8×8, inside scikit-learn's wheel; their 17 grey levels spread over 0…255."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
+    names = tuple(str(name) for name in bunch.target_names)
+    return LabelledImages(collect(images, len(images), form), bunch.target.astype(np.int64), names)
+
+
+def _existing(source: str) -> Path:
+    path = Path(source)
+    if path.is_dir() or (path.is_file() and path.suffix == ".parquet"):
+        return path
+    if path.exists():
+        raise InputError(f"{source}: neither a .parquet file nor a folder.")
+    if "/" in source or path.suffix:
+        raise InputError(f"{source}: no such file or folder.")
+    raise UsageError(f"unknown source {source!r}; known: {', '.join(NAMES)}, a Parquet file, a folder of images.")
+
+
+def _refuse_unused(source: str, given: dict[str, bool], used: set[str]) -> None:
+    unused = [option for option, is_given in given.items() if is_given and option not in used]
+    if unused:
+        raise UsageError(f"{unused[0]} does not apply to the source {source}.")

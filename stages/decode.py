@@ -1,0 +1,50 @@
+"""`decode`: a message becomes the update that it carries, or, with `--apply`, the model after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from artifacts import lineage, tensors_file
+from artifacts.kinds import Custody
+from artifacts.metadata import Metadata
+from artifacts.places import Place, in_outbox
+from artifacts.publish import prepare
+from stages.messages import read_update
+from stages.methods.averaging import apply_update
+from stages.model_file import read_model, round_of
+from stages.progress import Summary
+from stages.versions import versions
+
+
+def decode(model: Path, message: Path, out: Path, *, apply: bool = False, force: bool = False) -> Summary:
+    """Write the update in `message`; or the model that results from applying it."""
+    place = Place.of(out)
+    custody: Custody = "private" if place is not None and not place.is_server else "server"
+    if apply and in_outbox(out):
+        custody = "downlink"
+    prepare(out, custody, force=force)
+    start = read_model(model)
+    source = read_update(message, start)
+    round = round_of(start) + 1
+    metadata = Metadata(
+        kind="model" if apply else "update",
+        stage="decode",
+        method=source.metadata.method,
+        custody=custody,
+        client=None if apply else source.metadata.client,
+        round=round,
+        params=start.metadata.params if apply else {},
+        counts={} if apply else source.metadata.counts,
+        # A model that is sent on does not name the messages that it was made from.
+        inputs=(
+            lineage.by_digest(start, "model"),
+            *(() if custody == "downlink" else (lineage.by_digest(source, source.metadata.kind),)),
+        ),
+        privacy=source.metadata.privacy,
+        disclosures=source.metadata.disclosures,
+        simulation=source.metadata.simulation,
+        versions=versions("numpy"),
+    )
+    tensors = apply_update(start.tensors, source.tensors) if apply else source.tensors
+    digest = tensors_file.write(out, tensors, metadata, force=force)
+    return {"out": str(out), "sha256": digest, "kind": metadata.kind, "round": round}

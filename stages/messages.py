@@ -1,0 +1,35 @@
+"""Reading what clients sent: each message is checked against the model it claims to be for, or refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from artifacts import tensors_file
+from artifacts.errors import InputError
+from artifacts.metadata import InputRef, Metadata
+from artifacts.tensors_file import TensorArtifact
+from stages.model_file import check_fits, round_of
+
+UPDATE_KINDS = ("message", "update")
+
+
+def check_claims(path: Path, metadata: Metadata, model: TensorArtifact) -> None:
+    """Kind, round and model are those of this round, by what the header says."""
+    if metadata.kind not in UPDATE_KINDS:
+        raise InputError(f"{path} is a {metadata.kind}; a message or an update is needed.")
+    if metadata.kind == "update" and metadata.custody == "private":
+        raise InputError(f"{path} is a private update, which never leaves its client. Run `fedsynth encode` on it.")
+    round = round_of(model) + 1
+    if metadata.round != round:
+        raise InputError(f"{path} is of round {metadata.round}, but {model.path} begins round {round}.")
+    if InputRef(role="model", kind="model", sha256=model.sha256) not in metadata.inputs:
+        raise InputError(f"{path} is for another model than {model.path}: its digest is not the one it names.")
+
+
+def read_update(path: Path, model: TensorArtifact) -> TensorArtifact:
+    """A message or update, whole, whose tensors are the model's."""
+    artifact = tensors_file.read(path)
+    check_claims(path, artifact.metadata, model)
+    exchanged = {name: tensor for name, tensor in model.tensors.items() if tensor.dtype.kind == "f"}
+    check_fits(artifact.tensors, exchanged, path)
+    return artifact

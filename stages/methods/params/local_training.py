@@ -1,0 +1,88 @@
+"""Hyper-parameters of local training, for every federated algorithm."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from stages.hyperparameters import HyperParameters, hyper
+
+Algorithm = Literal["fedavg", "fedsgd", "fedprox"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining(HyperParameters):
+    """What a client does with the model in one round."""
+
+    algorithm: Algorithm = hyper("fedavg", "Federated algorithm.")
+    local_epochs: int | None = hyper(
+        None, "Passes over the client's data in a round; 1 if neither this nor --local-steps is given.", symbol="E"
+    )
+    local_steps: int | None = hyper(None, "Gradient steps in a round, instead of epochs.", symbol="τ")
+    batch_size: int = hyper(32, "Examples in a gradient step (fedsgd takes all of them).", symbol="B")
+    learning_rate: float = hyper(0.1, "Step size in the first round.", symbol="η")
+    lr_schedule: Literal["constant", "exponential", "cosine"] = hyper(
+        "constant", "How the step size changes from round to round."
+    )
+    lr_decay: float | None = hyper(None, "exponential: the factor of each round, such as 0.998.")
+    schedule_rounds: int | None = hyper(None, "cosine: the round at which the step size reaches zero.", symbol="R")
+    momentum: float = hyper(0.0, "Momentum of the local optimiser, which starts anew each round.")
+    weight_decay: float = hyper(0.0, "Weight decay of the local optimiser.")
+    mu: float | None = hyper(
+        None,
+        "fedprox: weight of the proximal term μ/2·‖w − w₀‖²; 0.01, as in Fedssyn, if not given.",
+        symbol="μ",
+        source="paper",
+        panel="fedprox",
+    )
+
+    def check(self) -> None:
+        if self.local_epochs is not None and self.local_steps is not None:
+            raise ValueError("--local-epochs and --local-steps exclude each other: give one")
+        self.require(self.local_epochs is None or self.local_epochs >= 1, "local_epochs", "at least 1")
+        self.require(self.local_steps is None or self.local_steps >= 1, "local_steps", "at least 1")
+        self.require(self.batch_size >= 1, "batch_size", "at least 1")
+        self.require(self.learning_rate > 0, "learning_rate", "above 0")
+        self.require(0 <= self.momentum < 1, "momentum", "from 0 up to, not including, 1")
+        self.require(self.weight_decay >= 0, "weight_decay", "0 or more")
+        self._check_schedule()
+        if self.algorithm != "fedprox":
+            self.require(self.mu is None, "mu", f"absent with --algorithm {self.algorithm} (it belongs to fedprox)")
+        self.require(self.mu is None or self.mu >= 0, "mu", "0 or more")
+        if self.algorithm == "fedsgd":
+            alone = self.local_epochs in (None, 1) and self.local_steps in (None, 1)
+            if not alone or self.momentum:
+                raise ValueError(
+                    "--algorithm fedsgd is one full-batch step a round: leave out --local-epochs, --local-steps "
+                    "and --momentum"
+                )
+
+    def _check_schedule(self) -> None:
+        exponential, cosine = self.lr_schedule == "exponential", self.lr_schedule == "cosine"
+        self.require(
+            (self.lr_decay is not None) == exponential,
+            "lr_decay",
+            "given with --lr-schedule exponential, and only then",
+        )
+        self.require(self.lr_decay is None or 0 < self.lr_decay <= 1, "lr_decay", "above 0 and at most 1")
+        self.require(
+            (self.schedule_rounds is not None) == cosine,
+            "schedule_rounds",
+            "given with --lr-schedule cosine, and only then",
+        )
+        self.require(self.schedule_rounds is None or self.schedule_rounds >= 1, "schedule_rounds", "at least 1")
+
+    def rate(self, round: int) -> float:
+        """The step size of a round; rounds count from 1."""
+        if self.lr_decay is not None:
+            return self.learning_rate * self.lr_decay ** (round - 1)
+        if self.schedule_rounds is not None:
+            done = min(1.0, (round - 1) / self.schedule_rounds)
+            return self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
+        return self.learning_rate
+
+    @property
+    def proximal_weight(self) -> float:
+        """μ; 0.01 as in Fedssyn's experiments where none is given."""
+        return 0.01 if self.mu is None else self.mu

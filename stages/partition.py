@@ -1,0 +1,133 @@
+"""`partition`: a simulation's run folder. A public dataset is divided among clients; the test split is public."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from artifacts import atomic, keys
+from artifacts.errors import InputError, UsageError
+from artifacts.kinds import Custody
+from artifacts.metadata import Metadata, MetadataError, check_client_name
+from artifacts.places import RunFolder
+from stages.data.dataset_images import dataset_params, save_dataset
+from stages.data.images import LabelledImages
+from stages.data.params import PartitionParams
+from stages.data.picture import class_counts_picture
+from stages.data.schemes import divide, split_test
+from stages.data.sources import load
+from stages.progress import Report, Summary, silent
+from stages.randomness import numpy_stream
+from stages.versions import versions
+
+
+def partition(
+    source: str,
+    out: Path,
+    *,
+    params: PartitionParams,
+    seed: int,
+    root: Path | None = None,
+    download: bool = False,
+    force: bool = False,
+    report: Report = silent,
+) -> Summary:
+    """Write the run folder `out`. Its record, `simulation/partition.json`, comes last: without it, run again."""
+    run = RunFolder(out)
+    record = run.simulation / "partition.json"
+    if record.exists() and not force:
+        raise atomic.exists_error(record)
+    found = load(
+        source,
+        root=root,
+        download=download,
+        id_column=params.id_column,
+        image_size=params.image_size,
+        channels=params.channels,
+        image_column=params.image_column,
+        label_column=params.label_column,
+        emnist_split=params.emnist_split,
+    )
+    train, test = found.train, found.test
+    if test is None:
+        kept, held_out = split_test(
+            len(train), params.test_fraction, numpy_stream(seed, stage="partition", of="test split")
+        )
+        train, test = train.take(kept), train.take(held_out)
+    try:
+        parts = divide(train, params, numpy_stream(seed, stage="partition", of="clients"))
+    except ValueError as error:
+        raise UsageError(f"--scheme {params.scheme}: {error}.") from error
+    names = _client_names(train, parts, params)
+    strangers = sorted(set(run.client_names()) - set(names))
+    if strangers:
+        raise InputError(f"{run.clients} holds the client {strangers[0]!r} of another partition. Choose another --out.")
+    _write(run.public / "test.parquet", test, "public", None, params, seed)
+    keys.write(run.server.key, keys.simulated(seed, "server"), force=True)
+    run.server.outbox.mkdir(parents=True, exist_ok=True)
+    for number, (name, rows) in enumerate(zip(names, parts, strict=True), start=1):
+        place = run.client(name)
+        _write(place.private / "data.parquet", train.take(rows), "private", name, params, seed)
+        keys.write(place.key, keys.simulated(seed, f"client {name}"), force=True)
+        place.outbox.mkdir(parents=True, exist_ok=True)
+        report(number, len(names), f"client {name}")
+    counts = np.stack([train.take(rows).class_counts() for rows in parts])
+    picture = run.simulation / "partition.png"
+    atomic.write(picture, [class_counts_picture(counts, train.class_names)], force=True)
+    about: dict[str, Any] = {
+        "source": source,
+        "seed": seed,
+        "params": params.to_json(),
+        "class_names": list(train.class_names),
+        "test_examples": len(test),
+        "clients": {name: [int(n) for n in row] for name, row in zip(names, counts, strict=True)},
+    }
+    atomic.write(record, [json.dumps(about, indent=2, ensure_ascii=False).encode() + b"\n"], force=force)
+    return {
+        "out": str(out),
+        "clients": len(names),
+        "classes": len(train.class_names),
+        "train_examples": len(train),
+        "test_examples": len(test),
+        "picture": str(picture),
+    }
+
+
+def numbered_clients(count: int) -> list[str]:
+    """`00`, `01`, … as wide as needed, so that names sort as numbers do."""
+    width = max(2, len(str(count - 1)))
+    return [f"{number:0{width}}" for number in range(count)]
+
+
+def _client_names(train: LabelledImages, parts: list[Any], params: PartitionParams) -> list[str]:
+    if params.scheme != "natural" or params.clients is not None or train.ids is None:
+        return numbered_clients(len(parts))
+    names = [train.ids[int(rows[0])] for rows in parts]
+    for name in names:
+        try:
+            check_client_name(name)
+        except MetadataError as error:
+            raise InputError(
+                f"--id-column {params.id_column}: {error}. Give --clients N to deal the ids to numbered clients."
+            ) from None
+    return names
+
+
+def _write(
+    path: Path, content: LabelledImages, custody: Custody, client: str | None, params: PartitionParams, seed: int
+) -> None:
+    """Replace what a killed run left: the same source, parameters and seed give the same bytes."""
+    metadata = Metadata(
+        kind="dataset",
+        stage="partition",
+        method=params.scheme,
+        custody=custody,
+        client=client,
+        params=dataset_params(content),
+        seed=seed,
+        versions=versions("numpy", "pyarrow", "pillow"),
+    )
+    save_dataset(path, content, metadata, force=True)

@@ -1,0 +1,96 @@
+"""A step, performed: the call of the stage function that the command line would make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from artifacts.errors import UsageError
+from stages.hyperparameters import HyperParameters
+from stages.progress import Summary
+from stages.recipes.plan import Step
+
+
+def perform(step: Step, root: Path) -> Summary:
+    """Run one step in the run folder `root`. Outputs that a killed step left half done are replaced."""
+    return _CALLS[step.command](step, root)
+
+
+def _params(declared: type[Any], step: Step) -> Any:
+    assert issubclass(declared, HyperParameters)
+    try:
+        return declared.from_mapping(step.params)
+    except ValueError as error:
+        raise UsageError(f"{step.command}: {error}.") from error
+
+
+def _paths(step: Step, root: Path) -> list[Path]:
+    return [root / name for name in step.inputs]
+
+
+def _partition(step: Step, root: Path) -> Summary:
+    from stages.data.params import PartitionParams
+    from stages.partition import partition
+
+    folder = step.options.get("root")
+    return partition(
+        step.inputs[0],
+        root,
+        params=_params(PartitionParams, step),
+        seed=step.options["seed"],
+        root=Path(folder) if folder else None,
+        download=bool(step.options.get("download", False)),
+        force=True,
+    )
+
+
+def _init_model(step: Step, root: Path) -> Summary:
+    from stages.init_model import init_model
+    from stages.nets.params import NetParams
+
+    like, seed = root / step.options["like"], step.options["seed"]
+    return init_model(like, root / step.out, params=_params(NetParams, step), seed=seed, force=True)
+
+
+def _train_client(step: Step, root: Path) -> Summary:
+    from stages.methods.params.local_training import LocalTraining
+    from stages.train_client import train_client
+
+    model, *data = _paths(step, root)
+    params, seed = _params(LocalTraining, step), step.options["seed"]
+    return train_client(model, data, root / step.out, params=params, seed=seed, force=True)
+
+
+def _encode(step: Step, root: Path) -> Summary:
+    from stages.encode import encode
+    from stages.methods.params.encoding import Encoding
+
+    model, update = _paths(step, root)
+    return encode(model, update, root / step.out, params=_params(Encoding, step), force=True)
+
+
+def _aggregate(step: Step, root: Path) -> Summary:
+    from stages.aggregate import aggregate
+    from stages.methods.params.aggregation import Aggregation
+
+    model, *messages = _paths(step, root)
+    return aggregate(model, messages, root / step.out, params=_params(Aggregation, step), force=True)
+
+
+def _evaluate(step: Step, root: Path) -> Summary:
+    from stages.evaluate import evaluate
+
+    model, data = _paths(step, root)
+    files = {name: root / path for name, path in step.options.items()}
+    return evaluate(model, data, root / step.out, **files, **step.params, force=True)
+
+
+_CALLS: dict[str, Callable[[Step, Path], Summary]] = {
+    "partition": _partition,
+    "init-model": _init_model,
+    "train-client": _train_client,
+    "encode": _encode,
+    "aggregate": _aggregate,
+    "evaluate": _evaluate,
+}

@@ -1,0 +1,161 @@
+"""A recipe as a list of steps: commands with their input and output files. `run`, Make, DVC and the shell all read it.
+
+The dependencies are the files: a step can run when its inputs exist, and is done when its outputs do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from artifacts.errors import UsageError
+from stages.partition import numbered_clients
+from stages.randomness import numpy_stream
+from stages.recipes.recipe import Recipe
+
+TEST = "public/test.parquet"
+PARTITION_RECORD = "simulation/partition.json"
+CURVE, CURVE_PICTURE = "metrics/curve.csv", "metrics/curve.png"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One command. Paths are relative to the run folder; `options` holds what the command line says beyond them."""
+
+    command: str
+    owner: str
+    round: int
+    out: str
+    inputs: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    also_writes: tuple[str, ...] = ()
+    params: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.out, *self.also_writes)
+
+
+def model_file(round: int) -> str:
+    return f"server/outbox/model-{round:04}.safetensors" if round else "public/model-0000.safetensors"
+
+
+def message_file(client: str, round: int) -> str:
+    return f"clients/{client}/outbox/message-{round:04}.safetensors"
+
+
+def metrics_file(round: int) -> str:
+    return f"metrics/round-{round:04}.json"
+
+
+def planned_clients(recipe: Recipe) -> list[str]:
+    """The clients' names as `partition` will give them, without running it."""
+    count = recipe.section("partition").get("clients")
+    if not isinstance(count, int):
+        raise UsageError(f"recipe {recipe.name}: state partition.clients to lay the pipeline out in advance.")
+    return numbered_clients(count)
+
+
+def partition_step(recipe: Recipe, seed: int) -> Step:
+    params = recipe.section("partition")
+    if "source" not in params:
+        raise UsageError(f"recipe {recipe.name}: partition.source is missing.")
+    options: dict[str, Any] = {key: params.pop(key) for key in ("root", "download") if key in params}
+    source = str(params.pop("source"))
+    return Step(
+        command="partition",
+        owner="simulation",
+        round=0,
+        inputs=(source,),
+        out=PARTITION_RECORD,
+        params=params,
+        options={"seed": seed, **options},
+    )
+
+
+def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
+    """All steps after `partition`, in an order in which they can be typed."""
+    steps = [
+        Step(
+            command="init-model",
+            owner="server",
+            round=0,
+            needs=(PARTITION_RECORD,),
+            out=model_file(0),
+            params=recipe.section("init-model"),
+            options={"like": TEST, "seed": seed},
+        )
+    ]
+    steps.append(_evaluate(recipe, 0))
+    for round in range(1, recipe.rounds + 1):
+        chosen = participants(clients, recipe.participation, round, seed)
+        steps += [step for client in chosen for step in _client_steps(recipe, client, round, seed)]
+        steps.append(
+            Step(
+                command="aggregate",
+                owner="server",
+                round=round,
+                inputs=(model_file(round - 1), *(message_file(client, round) for client in chosen)),
+                out=model_file(round),
+                params=recipe.section("aggregate"),
+            )
+        )
+        steps.append(_evaluate(recipe, round))
+    return steps
+
+
+def participants(clients: Sequence[str], participation: float, round: int, seed: int) -> list[str]:
+    """The clients of a round: a uniform draw without replacement from the server's stream, at least one."""
+    count = max(1, round_half_up(participation * len(clients)))
+    if count == len(clients):
+        return list(clients)
+    drawn = numpy_stream(seed, stage="run", round=round, of="participants").choice(len(clients), count, replace=False)
+    return [clients[index] for index in sorted(drawn)]
+
+
+def round_half_up(value: float) -> int:
+    return int(value + 0.5)
+
+
+def _client_steps(recipe: Recipe, client: str, round: int, seed: int) -> list[Step]:
+    private = f"clients/{client}/private"
+    update = f"{private}/update-{round:04}.safetensors"
+    model = model_file(round - 1)
+    return [
+        Step(
+            command="train-client",
+            owner=client,
+            round=round,
+            inputs=(model, f"{private}/data.parquet"),
+            needs=(PARTITION_RECORD,),
+            out=update,
+            params=recipe.section("train-client"),
+            options={"seed": seed},
+        ),
+        Step(
+            command="encode",
+            owner=client,
+            round=round,
+            inputs=(model, update),
+            out=message_file(client, round),
+            params=recipe.section("encode"),
+        ),
+    ]
+
+
+def _evaluate(recipe: Recipe, round: int) -> Step:
+    """The last evaluation draws the curve, so it waits for all the others."""
+    last = round == recipe.rounds
+    return Step(
+        command="evaluate",
+        owner="server",
+        round=round,
+        inputs=(model_file(round), TEST),
+        needs=tuple(metrics_file(earlier) for earlier in range(round)) if last else (PARTITION_RECORD,),
+        out=metrics_file(round),
+        also_writes=(CURVE_PICTURE, "metrics/confusion.png") if last else (),
+        params=recipe.section("evaluate"),
+        options={"curve": CURVE} | ({"picture": CURVE_PICTURE, "confusion": "metrics/confusion.png"} if last else {}),
+    )

@@ -1,0 +1,151 @@
+"""`run`: a recipe from end to end on one machine, over the same stage functions that the commands call."""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from artifacts import atomic
+from artifacts.errors import UsageError
+from artifacts.places import RunFolder
+from stages.progress import Report, Summary, silent
+from stages.recipes.perform import perform
+from stages.recipes.plan import PARTITION_RECORD, Step, partition_step, plan
+from stages.recipes.recipe import Recipe
+from stages.recipes.workers import Workers
+
+
+def run(recipe: Recipe, out: Path, *, seed: int, workers: int, report: Report = silent) -> Summary:
+    """Run the recipe in the folder `out`, going on where an earlier run stopped."""
+    if workers < 1:
+        raise UsageError(f"--workers must be at least 1, found {workers}.")
+    folder = RunFolder(out)
+    _claim(folder, recipe, seed)
+    if not (out / PARTITION_RECORD).exists():
+        perform(partition_step(recipe, seed), out)
+    steps = plan(recipe, folder.client_names(), seed)
+    tally = _Tally(recipe, steps, out, report)
+    _execute(steps, out, workers, tally.add)
+    return tally.summary()
+
+
+def _claim(folder: RunFolder, recipe: Recipe, seed: int) -> None:
+    """Write the resolved recipe down; a folder that holds another one is refused. More rounds may be added."""
+    record = folder.simulation / "recipe.yaml"
+    resolved = yaml.safe_load(recipe.to_yaml()) | {"seed": seed}
+    if record.exists():
+        before = yaml.safe_load(record.read_text())
+        ignored = ("rounds", "about")
+        for key in sorted((before.keys() | resolved.keys()) - set(ignored)):
+            if before.get(key) != resolved.get(key):
+                raise UsageError(
+                    f"{folder.root} holds a run with other parameters: {key} was {before.get(key)}, "
+                    f"now {resolved.get(key)}. Choose another --out."
+                )
+    text = yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)
+    atomic.write(record, [text.encode()], force=True)
+
+
+def _execute(steps: list[Step], root: Path, workers: int, finished: Callable[[Step], None]) -> None:
+    """Perform what is not done yet, each step as soon as its inputs exist, on `workers` processes."""
+    queue = _Queue([step for step in steps if not is_done(step, root)])
+    if not queue.left:
+        return
+    with Workers(min(workers, queue.left)) as pool:
+        while queue.left:
+            for worker in pool.idle():
+                step = queue.take(worker.known)
+                if step is not None:
+                    worker.known.add(step.owner)
+                    worker.start(step, (perform, (step, root)))
+            worker = pool.next_finished()
+            step = worker.task
+            worker.finish()
+            finished(step)
+            queue.finished(step)
+
+
+def is_done(step: Step, root: Path) -> bool:
+    """Files are written whole or not at all: a step whose outputs exist is done."""
+    return all((root / name).exists() for name in step.outputs)
+
+
+class _Queue:
+    """Steps in the plan's order, each ready when the files it reads have been made."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        self._steps = steps
+        maker = {name: number for number, step in enumerate(steps) for name in step.outputs}
+        self._waits_for = [{maker[n] for n in (*s.inputs, *s.needs) if n in maker} for s in steps]
+        self._awaited_by: dict[int, list[int]] = {}
+        for number, earlier in enumerate(self._waits_for):
+            for other in earlier:
+                self._awaited_by.setdefault(other, []).append(number)
+        self._ready = [number for number, earlier in enumerate(self._waits_for) if not earlier]
+        self._number = {id(step): number for number, step in enumerate(steps)}
+        self.left = len(steps)
+
+    def take(self, known: set[str]) -> Step | None:
+        """The first ready step, or one of the first few whose owner's data the worker has decoded already."""
+        if not self._ready:
+            return None
+        position = next((i for i, n in enumerate(self._ready[:32]) if self._steps[n].owner in known), 0)
+        return self._steps[self._ready.pop(position)]
+
+    def finished(self, step: Step) -> None:
+        self.left -= 1
+        number = self._number[id(step)]
+        for other in self._awaited_by.pop(number, []):
+            self._waits_for[other].discard(number)
+            if not self._waits_for[other]:
+                bisect.insort(self._ready, other)
+
+
+class _Tally:
+    """What the progress bar and the final table say."""
+
+    def __init__(self, recipe: Recipe, steps: list[Step], root: Path, report: Report) -> None:
+        self._recipe, self._root, self._report = recipe, root, report
+        self._total, self._done, self._new = len(steps), 0, 0
+        self._sent = 0
+        self._curve: dict[int, dict[str, Any]] = {}
+        for step in steps:
+            if is_done(step, root):
+                self._count(step)
+
+    def add(self, step: Step) -> None:
+        self._new += 1
+        self._count(step)
+        latest = self._curve[max(self._curve)] if self._curve else None
+        accuracy = f", accuracy {latest['accuracy']:.1%}" if latest else ""
+        text = f"round {step.round}/{self._recipe.rounds}{accuracy}, {self._sent / 1e6:,.1f} MB sent"
+        self._report(self._done, self._total, text)
+
+    def _count(self, step: Step) -> None:
+        self._done += 1
+        if step.command == "encode":
+            self._sent += (self._root / step.out).stat().st_size
+        if step.command == "evaluate":
+            self._curve[step.round] = json.loads((self._root / step.out).read_text())
+
+    def summary(self) -> Summary:
+        rounds = [
+            {"round": number, "accuracy": metrics["accuracy"], "loss": metrics["loss"]}
+            for number, metrics in sorted(self._curve.items())
+        ]
+        return {
+            "out": str(self._root),
+            "recipe": self._recipe.name,
+            "rounds": self._recipe.rounds,
+            "steps_run": self._new,
+            "steps_kept": self._total - self._new,
+            "bytes_sent_by_clients": self._sent,
+            "accuracy": rounds[-1]["accuracy"],
+            "loss": rounds[-1]["loss"],
+            "curve": rounds,
+        }

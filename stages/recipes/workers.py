@@ -1,0 +1,96 @@
+"""Worker processes that live for a whole run, so that torch is imported and data decoded once.
+
+Each has one torch thread. They ignore Ctrl-C (the parent decides) and end when the parent does, however it ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Any, Self
+
+from artifacts.errors import FedsynthError, InputError
+
+Task = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class Worker:
+    """One process and the pipe to it. It does one task at a time."""
+
+    def __init__(self, number: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs,), name=f"fedsynth-worker-{number}", daemon=True)
+        self.process.start()
+        theirs.close()
+        self.task: Any = None
+        self.known: set[str] = set()
+
+    def start(self, label: Any, task: Task) -> None:
+        self.task = label
+        self.connection.send(task)
+
+    def finish(self) -> Any:
+        """The task's result; its error is raised here."""
+        try:
+            succeeded, value = self.connection.recv()
+        except EOFError:
+            self.process.join()
+            raise InputError(
+                f"a worker process died (exit code {self.process.exitcode}); was memory short? Run again to go on."
+            ) from None
+        self.task = None
+        if not succeeded:
+            raise value
+        return value
+
+
+class Workers:
+    """A pool without a queue: the caller decides which worker does what."""
+
+    def __init__(self, count: int) -> None:
+        self.all = [Worker(number) for number in range(count)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self.all:
+            worker.connection.close()
+            # Whatever a worker was writing is whole or absent: it may be stopped at any moment.
+            worker.process.terminate()
+        for worker in self.all:
+            worker.process.join()
+
+    def idle(self) -> list[Worker]:
+        return [worker for worker in self.all if worker.task is None]
+
+    def next_finished(self) -> Worker:
+        busy: Sequence[Connection] = [worker.connection for worker in self.all if worker.task is not None]
+        ready = wait(busy)[0]
+        return next(worker for worker in self.all if worker.connection is ready)
+
+
+def _serve(connection: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        try:
+            function, arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer = (True, function(*arguments))
+        except FedsynthError as error:
+            answer = (False, error)
+        except Exception as error:
+            answer = (False, RuntimeError(f"{type(error).__name__}: {error}"))
+            error.__traceback__ = None
+        try:
+            connection.send(answer)
+        except BrokenPipeError:
+            return

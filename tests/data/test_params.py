@@ -1,0 +1,45 @@
+"""The parameters of `partition`: defaults under their own scheme, and nothing that the scheme would ignore."""
+
+from __future__ import annotations
+
+import pytest
+
+from stages.data.params import PartitionParams
+
+
+def test_defaults_are_filled_in_only_where_they_are_used() -> None:
+    assert PartitionParams(clients=5).to_json() == {"clients": 5, "scheme": "iid", "test_fraction": 0.2}
+    assert PartitionParams(clients=5, scheme="dirichlet").alpha == 0.5
+    assert PartitionParams(clients=5, scheme="classes").classes_per_client == 2
+    assert PartitionParams(clients=5, scheme="shards").shards_per_client == 2
+
+
+def test_natural_may_leave_the_number_of_clients_open() -> None:
+    assert PartitionParams(scheme="natural", id_column="writer").clients is None
+    assert PartitionParams(scheme="natural", id_column="writer", clients=3).clients == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({}, "--clients needs a value with --scheme iid"),
+        ({"clients": 0}, "--clients must be at least 1, found 0"),
+        ({"clients": 2, "scheme": "random"}, "--scheme must be one of iid, dirichlet"),
+        ({"clients": 2, "alpha": 0.5}, "--alpha must be left out of --scheme iid"),
+        ({"clients": 2, "scheme": "shards", "classes_per_client": 2}, "--classes-per-client must be left out"),
+        ({"clients": 2, "scheme": "classes", "shards_per_client": 2}, "--shards-per-client must be left out"),
+        ({"clients": 2, "scheme": "dirichlet", "id_column": "writer"}, "--id-column must be left out"),
+        ({"clients": 2, "scheme": "dirichlet", "alpha": 0.0}, "--alpha must be above 0, found 0.0"),
+        ({"clients": 2, "scheme": "classes", "classes_per_client": 0}, "--classes-per-client must be at least 1"),
+        ({"clients": 2, "scheme": "shards", "shards_per_client": 0}, "--shards-per-client must be at least 1"),
+        ({"scheme": "natural"}, "--id-column needs a value"),
+        ({"clients": 2, "test_fraction": 0}, "--test-fraction must be between 0 and 1"),
+        ({"clients": 2, "test_fraction": 1}, "--test-fraction must be between 0 and 1"),
+        ({"clients": 2, "image_size": 0}, "--image-size must be at least 1"),
+        ({"clients": 2, "channels": 2}, "--channels must be 1 or 3, found 2"),
+        ({"clients": 2, "emnist_split": "capitals"}, "--emnist-split must be one of byclass"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options, complaint) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        PartitionParams(**options)

@@ -1,0 +1,350 @@
+"""Every scheme is a disjoint cover without empty clients; each does what its name says, and refuses what it cannot."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from stages.data import schemes
+from stages.data.images import LabelledImages
+from stages.data.params import PartitionParams
+
+label_lists = st.lists(st.integers(0, 7), min_size=1, max_size=150).map(lambda labels: np.array(labels, np.int64))
+client_numbers = st.integers(1, 12)
+seeds = st.integers(0, 2**32)
+
+
+def generator(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def assert_partition(parts, num_rows: int) -> None:
+    assert all(len(part) > 0 for part in parts)
+    assert all(part.dtype == np.int64 and (np.diff(part) > 0).all() for part in parts)
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(num_rows))
+
+
+def equal(first, second) -> bool:
+    return len(first) == len(second) and all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def sizes(parts) -> list[int]:
+    return [len(part) for part in parts]
+
+
+BY_LABELS = {
+    "iid": lambda labels, clients, rng: schemes.iid(len(labels), clients, rng),
+    "dirichlet 0.01": lambda labels, clients, rng: schemes.dirichlet(labels, clients, 0.01, rng),
+    "dirichlet 1": lambda labels, clients, rng: schemes.dirichlet(labels, clients, 1.0, rng),
+    "classes 1": lambda labels, clients, rng: schemes.classes(labels, clients, 1, rng),
+    "classes 3": lambda labels, clients, rng: schemes.classes(labels, clients, 3, rng),
+    "shards": lambda labels, clients, rng: schemes.shards(labels, clients, 2, rng),
+    "linear": lambda labels, clients, rng: schemes.linear(len(labels), clients, rng),
+    "square": lambda labels, clients, rng: schemes.square(len(labels), clients, rng),
+    "exponential": lambda labels, clients, rng: schemes.exponential(len(labels), clients, rng),
+    "natural": lambda labels, clients, rng: schemes.natural([str(label) for label in labels], clients, rng),
+    "one client for each id": lambda labels, clients, rng: schemes.natural([str(label) for label in labels], None, rng),
+}
+REFUSES_ONLY_TOO_FEW_ROWS = {"iid", "dirichlet 0.01", "dirichlet 1"}
+
+
+@pytest.mark.parametrize("name", BY_LABELS)
+@given(labels=label_lists, clients=client_numbers, seed=seeds)
+def test_every_scheme_is_a_disjoint_cover_or_says_why_not(name, labels, clients, seed) -> None:
+    scheme = BY_LABELS[name]
+    try:
+        parts = scheme(labels, clients, generator(seed))
+    except ValueError as error:
+        assert str(error)
+        assert name not in REFUSES_ONLY_TOO_FEW_ROWS or len(labels) < clients
+        return
+    assert_partition(parts, len(labels))
+    assert name == "one client for each id" or len(parts) == clients
+    assert equal(parts, scheme(labels, clients, generator(seed)))
+
+
+@pytest.mark.parametrize("name", sorted(BY_LABELS.keys() - {"one client for each id"}))
+def test_another_seed_gives_another_partition(name) -> None:
+    labels = np.repeat(np.arange(20), 20)
+    first, second = (BY_LABELS[name](labels, 4, generator(seed)) for seed in (1, 2))
+    assert not equal(first, second)
+
+
+@pytest.mark.parametrize("name", sorted(BY_LABELS.keys() - {"one client for each id"}))
+@pytest.mark.parametrize(("rows", "clients"), [(3, 4), (0, 1), (5, 0), (5, -1)])
+def test_fewer_rows_than_clients_or_no_clients_are_refused(name, rows, clients) -> None:
+    with pytest.raises(ValueError, match="clients|classes per client"):
+        BY_LABELS[name](np.arange(rows), clients, generator())
+
+
+def test_iid_sizes_differ_by_at_most_one() -> None:
+    assert sorted(sizes(schemes.iid(11, 4, generator()))) == [2, 3, 3, 3]
+
+
+# Dirichlet. For shares p ~ Dir(α, …, α) over N clients E[Σ p²] = (α + 1) / (Nα + 1): 1 when α → 0, 1/N when α → ∞.
+
+
+def concentration(alpha: float, num_clients: int = 10, num_classes: int = 400, rows_of_class: int = 1000) -> np.ndarray:
+    """Σ p² of each class, as divided under `alpha`."""
+    labels = np.repeat(np.arange(num_classes), rows_of_class)
+    parts = schemes.dirichlet(labels, num_clients, alpha, generator(7))
+    shares = np.stack([np.bincount(labels[part], minlength=num_classes) for part in parts]) / rows_of_class
+    return (shares**2).sum(axis=0)
+
+
+def deviations(observed: np.ndarray, alpha: float, num_clients: int = 10) -> float:
+    """Standard errors between the mean concentration and what α predicts."""
+    expected = (alpha + 1) / (num_clients * alpha + 1)
+    return float(abs(observed.mean() - expected) / (observed.std() / np.sqrt(len(observed))))
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 3.0])
+def test_dirichlet_shares_have_the_right_alpha_and_no_other(alpha) -> None:
+    observed = concentration(alpha)
+    assert deviations(observed, alpha) < 4
+    assert deviations(observed, alpha * 2 / 3) > 6
+    assert deviations(observed, alpha * 3 / 2) > 6
+
+
+def test_small_alpha_concentrates_and_large_alpha_approaches_iid() -> None:
+    assert concentration(0.001, num_classes=50).mean() > 0.95
+    even = concentration(1e6, num_classes=50)
+    assert even.max() < 0.1001
+
+
+def test_no_client_is_favoured_by_rounding() -> None:
+    # Shares are all but equal, 3.33 rows for each of 3 clients in every one of 3000 classes of 10 rows.
+    labels = np.repeat(np.arange(3000), 10)
+    found = np.array(sizes(schemes.dirichlet(labels, 3, 1e9, generator())))
+    # The odd row goes to a random client: 3000 draws with probability 1/3 have a standard deviation of 26.
+    assert np.abs(found - 10_000).max() < 5 * 26
+
+
+def test_sizes_stay_as_drawn() -> None:
+    found = sizes(schemes.dirichlet(np.repeat(np.arange(10), 1000), 10, 0.3, generator()))
+    assert max(found) > 2 * min(found)
+
+
+def test_an_empty_client_takes_one_row_from_the_largest_and_no_more() -> None:
+    # One class at α → 0 goes to one client whole.
+    found = sizes(schemes.dirichlet(np.zeros(100, np.int64), 5, 1e-6, generator()))
+    assert sorted(found) == [1, 1, 1, 1, 96]
+
+
+def test_as_many_clients_as_rows_gives_one_row_each() -> None:
+    assert sizes(schemes.dirichlet(np.zeros(30, np.int64), 30, 0.01, generator())) == [1] * 30
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan")])
+def test_alpha_must_be_positive(alpha) -> None:
+    with pytest.raises(ValueError, match="alpha must be above 0"):
+        schemes.dirichlet(np.zeros(10, np.int64), 2, alpha, generator())
+
+
+# Classes
+
+
+@given(
+    num_classes=st.integers(1, 12),
+    clients=client_numbers,
+    per_client=st.integers(1, 12),
+    rows_of_class=st.integers(12, 15),
+    seed=seeds,
+)
+def test_each_client_has_its_classes_and_sharers_are_even(num_classes, clients, per_client, rows_of_class, seed) -> None:
+    assume(per_client <= num_classes)
+    labels = generator(seed).permutation(np.repeat(np.arange(num_classes) * 3, rows_of_class))
+    parts = schemes.classes(labels, clients, per_client, generator(seed))
+    assert_partition(parts, len(labels)) if clients <= len(labels) else None
+    counts = np.stack([np.bincount(labels[part], minlength=num_classes * 3)[::3] for part in parts])
+    hands = (counts > 0).sum(axis=1)
+    sharers = (counts > 0).sum(axis=0)
+    if clients * per_client >= num_classes:
+        assert (hands == per_client).all()
+    else:
+        assert hands.min() >= per_client and hands.max() - hands.min() <= 1
+    if clients * per_client <= num_classes:
+        assert (sharers == 1).all()
+    assert sharers.min() >= 1 and sharers.max() - sharers.min() <= 1
+    for column in counts.T:
+        shared = column[column > 0]
+        assert shared.max() - shared.min() <= 1
+
+
+def test_classes_are_dealt_anew_and_not_in_order() -> None:
+    labels = np.repeat(np.arange(10), 20)
+    hands = {
+        tuple(np.unique(labels[part]).tolist())
+        for seed in range(20)
+        for part in schemes.classes(labels, 5, 2, generator(seed))
+    }
+    assert len(hands) > 20  # of 45 pairs
+
+
+def test_a_class_too_small_for_its_sharers_is_named() -> None:
+    labels = np.array([0] * 50 + [1] * 50 + [2] * 3)
+    with pytest.raises(ValueError, match="class 2 has 3 rows for the 4 clients"):
+        schemes.classes(labels, 4, 3, generator())
+
+
+@pytest.mark.parametrize("per_client", [0, 4])
+def test_classes_per_client_must_exist(per_client) -> None:
+    with pytest.raises(ValueError, match="must be 1 to 3"):
+        schemes.classes(np.repeat(np.arange(3), 10), 2, per_client, generator())
+
+
+# Shards
+
+
+def test_shards_by_hand() -> None:
+    # Four shards of two rows, each of one class: 0 0 | 0 0 | 1 1 | 1 1.
+    labels = np.array([0, 1] * 4)
+    for seed in range(10):
+        parts = schemes.shards(labels, 2, 2, generator(seed))
+        assert sizes(parts) == [4, 4]
+        assert sorted(np.bincount(labels[part], minlength=2).tolist() for part in parts) in (
+            [[0, 4], [4, 0]],
+            [[2, 2], [2, 2]],
+        )
+
+
+def test_mcmahans_mnist_gives_most_clients_two_classes() -> None:
+    labels = generator().permutation(np.repeat(np.arange(10), 6000))
+    parts = schemes.shards(labels, 100, 2, generator())
+    assert set(sizes(parts)) == {600}
+    assert all(len(np.unique(labels[part])) <= 2 for part in parts)
+
+
+def test_a_shard_is_not_a_run_of_the_file() -> None:
+    (first, *_) = schemes.shards(np.zeros(1000, np.int64), 10, 1, generator())
+    assert first.max() - first.min() > 500
+
+
+def test_more_shards_than_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="5 rows cannot be cut into 3 × 2 shards"):
+        schemes.shards(np.arange(5), 3, 2, generator())
+    with pytest.raises(ValueError, match="at least 1, found 0"):
+        schemes.shards(np.arange(5), 3, 0, generator())
+
+
+# Sizes: rounded down, the rest to the largest.
+
+
+@pytest.mark.parametrize(
+    ("scheme", "rows", "expected"),
+    [
+        (schemes.linear, 10, [1, 2, 3, 4]),
+        (schemes.linear, 13, [1, 2, 3, 7]),
+        (schemes.square, 30, [1, 4, 9, 16]),
+        (schemes.square, 60, [2, 8, 18, 32]),
+        (schemes.exponential, 1000, [32, 87, 236, 645]),  # 3.21%, 8.71%, 23.69%, 64.39%
+    ],
+)
+def test_sizes_by_hand(scheme, rows, expected) -> None:
+    assert sizes(scheme(rows, 4, generator())) == expected
+
+
+@pytest.mark.parametrize(
+    ("scheme", "rows", "clients"),
+    [(schemes.linear, 9, 4), (schemes.square, 29, 4), (schemes.exponential, 1437, 10), (schemes.exponential, 9999, 800)],
+)
+def test_a_skew_that_leaves_the_smallest_client_empty_is_refused(scheme, rows, clients) -> None:
+    with pytest.raises(ValueError, match=rf"over {clients} clients give the smallest less than one of the {rows} rows"):
+        scheme(rows, clients, generator())
+
+
+# Natural ids
+
+
+def test_one_client_for_each_id_in_order_of_appearance() -> None:
+    parts = schemes.natural(["b", "a", "b", "c", "a"], None, generator())
+    assert [part.tolist() for part in parts] == [[0, 2], [1, 4], [3]]
+
+
+def test_whole_ids_largest_first_to_the_emptiest_client() -> None:
+    ids = list("aaaaa" "bbbb" "ccc" "ddd" "eee")
+    parts = schemes.natural(ids, 3, generator())
+    # 5 | 4 | 3, then 3 to the third (6), then 3 to the second (7).
+    assert sorted(sizes(parts)) == [5, 6, 7]
+
+
+@given(ids=st.lists(st.sampled_from("abcdefghij"), min_size=1, max_size=80), clients=client_numbers, seed=seeds)
+def test_an_id_is_never_split_and_the_load_is_within_grahams_bound(ids, clients, seed) -> None:
+    assume(clients <= len(set(ids)))
+    parts = schemes.natural(ids, clients, generator(seed))
+    owners = [{ids[row] for row in part} for part in parts]
+    assert sum(len(owner) for owner in owners) == len(set(ids))
+    at_least = max(-(-len(ids) // clients), max(ids.count(name) for name in ids))
+    # A lower bound of the best maximum, and LPT's guarantee before the 4/3: no more than the mean plus one id.
+    assert max(sizes(parts)) <= at_least + max(ids.count(name) for name in ids)
+
+
+def test_more_clients_than_ids_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 different ids cannot be divided whole among 3 clients"):
+        schemes.natural(["a", "b", "a", "b"], 3, generator())
+
+
+# The test split, and the dispatch
+
+
+@given(num_rows=st.integers(2, 500), fraction=st.floats(0.01, 0.99), seed=seeds)
+def test_split_test_is_a_disjoint_cover_of_the_right_size(num_rows, fraction, seed) -> None:
+    assume(0 < round(num_rows * fraction) < num_rows)
+    train, test = schemes.split_test(num_rows, fraction, generator(seed))
+    assert_partition([train, test], num_rows)
+    assert len(test) == round(num_rows * fraction)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.001, 0.999, 1.0])
+def test_split_test_refuses_an_empty_side(fraction) -> None:
+    with pytest.raises(ValueError, match="leaves nothing on one side of 10 rows"):
+        schemes.split_test(10, fraction, generator())
+
+
+labels = np.repeat(np.arange(10), 30)
+data = LabelledImages(
+    np.zeros((300, 1, 2, 2), np.uint8), labels, tuple("0123456789"), tuple(str(row % 7) for row in range(300))
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "direct"),
+    [
+        ({"scheme": "iid"}, lambda rng: schemes.iid(300, 5, rng)),
+        ({"scheme": "dirichlet"}, lambda rng: schemes.dirichlet(labels, 5, 0.5, rng)),
+        ({"scheme": "dirichlet", "alpha": 0.1}, lambda rng: schemes.dirichlet(labels, 5, 0.1, rng)),
+        ({"scheme": "classes"}, lambda rng: schemes.classes(labels, 5, 2, rng)),
+        ({"scheme": "classes", "classes_per_client": 4}, lambda rng: schemes.classes(labels, 5, 4, rng)),
+        ({"scheme": "shards"}, lambda rng: schemes.shards(labels, 5, 2, rng)),
+        ({"scheme": "shards", "shards_per_client": 3}, lambda rng: schemes.shards(labels, 5, 3, rng)),
+        ({"scheme": "linear"}, lambda rng: schemes.linear(300, 5, rng)),
+        ({"scheme": "square"}, lambda rng: schemes.square(300, 5, rng)),
+        ({"scheme": "exponential"}, lambda rng: schemes.exponential(300, 5, rng)),
+        ({"scheme": "natural", "id_column": "writer"}, lambda rng: schemes.natural(data.ids, 5, rng)),
+    ],
+)
+def test_divide_calls_the_scheme_that_is_named(options, direct) -> None:
+    params = PartitionParams(clients=5, **options)
+    assert equal(schemes.divide(data, params, generator(3)), direct(generator(3)))
+
+
+def test_divide_by_ids_without_a_number_of_clients() -> None:
+    assert len(schemes.divide(data, PartitionParams(scheme="natural", id_column="writer"), generator())) == 7
+
+
+def test_divide_by_ids_needs_ids() -> None:
+    anonymous = LabelledImages(data.images, data.labels, data.class_names)
+    with pytest.raises(ValueError, match="whom each row belongs to"):
+        schemes.divide(anonymous, PartitionParams(scheme="natural", id_column="writer"), generator())
+
+
+def test_fewer_classes_than_clients_times_k_are_disjoint_by_hand() -> None:
+    # Ten classes, three clients of two: the four classes that nobody asked for are dealt out too.
+    parts = schemes.classes(labels, 3, 2, generator())
+    hands = [set(labels[part].tolist()) for part in parts]
+    assert sorted(map(len, hands)) == [3, 3, 4]
+    assert all(not (a & b) for a, b in [*pairwise(hands), (hands[0], hands[2])])
