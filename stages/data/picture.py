@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _MOST_NUMBERED = 20
 _MOST_TICKS = 50
+_MOST_LINES = 100
 _LONGEST_NAME = 20
 
 
@@ -55,7 +56,7 @@ def class_counts_picture(counts: NDArray[np.int64], class_names: Sequence[str]) 
 
 
 def _draw_frame(axes: Axes, class_names: Sequence[str], num_clients: int) -> None:
-    """Lines between the cells; ticks on every class and client, or on every second or so where they are many."""
+    """Lines between the cells while they are few; ticks on every class and client, or on every second or so."""
     class_step, client_step = (-(-count // _MOST_TICKS) for count in (len(class_names), num_clients))
     shown = range(0, len(class_names), class_step)
     names = [_short(class_names[i]) for i in shown]
@@ -64,10 +65,12 @@ def _draw_frame(axes: Axes, class_names: Sequence[str], num_clients: int) -> Non
     axes.set_xticks(shown, names, rotation=90 if turned else 0, parse_math=False)
     axes.set_yticks(range(0, num_clients, client_step))
     axes.set(xlabel="class", ylabel="client")
-    axes.set_xticks(np.arange(len(class_names) + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(num_clients + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color="0.85", linewidth=0.5)
-    axes.tick_params(which="minor", length=0)
+    # Drawn as two collections: as a grid of minor ticks they take as long as all the rest.
+    right, bottom = len(class_names) - 0.5, num_clients - 0.5
+    if len(class_names) <= _MOST_LINES:
+        axes.vlines(np.arange(0.5, right), -0.5, bottom, color="0.85", linewidth=0.5)
+    if num_clients <= _MOST_LINES:
+        axes.hlines(np.arange(0.5, bottom), -0.5, right, color="0.85", linewidth=0.5)
 
 
 def _write_counts(axes: Axes, counts: NDArray[np.int64]) -> None:
@@ -81,11 +84,14 @@ def _write_counts(axes: Axes, counts: NDArray[np.int64]) -> None:
 
 def _draw_totals(axes: Axes, totals: NDArray[np.int64]) -> None:
     bars = axes.barh(np.arange(len(totals)), totals, color="0.8", height=0.8)
+    axes.set_xlim(left=0)
     axes.tick_params(axis="y", which="both", left=False, labelleft=False)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     axes.set_title("all", fontsize="medium")
     axes.set_xticks([])
-    # Anchored at the axis, not at the bar's end: there a short bar would push them about and a long one out.
+    if len(totals) > _MOST_LINES:
+        return
+    # At the axis, not at the bar's end: there they would stand out of line, and a long bar would push its own out.
     size = 8 if len(totals) <= _MOST_TICKS else 5
     for bar, total in zip(bars, totals, strict=True):
         middle = bar.get_y() + bar.get_height() / 2

@@ -47,7 +47,7 @@ def _split(name: str, root: Path, train: bool, download: bool, emnist_split: str
     folder = root / FOLDERS[name]
     try:
         dataset = _open(name, root, train, download, emnist_split)
-        labels: NDArray[np.int64] = np.array(dataset.targets, dtype=np.int64)
+        labels: NDArray[np.int64] = np.asarray(dataset.targets).astype(np.int64)
         images: NDArray[np.uint8] = np.asarray(dataset.data)
         class_names = tuple(dataset.classes)
     except Exception as error:  # torchvision asserts, and raises nearly everything

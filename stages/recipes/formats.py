@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from stages.recipes.plan import CURVE, PARTITION_RECORD, Step, partition_step, plan, planned_clients
+from stages.recipes.plan import CURVE, Step, partition_step, plan, planned_clients
 from stages.recipes.recipe import Recipe
 
 Group = list[Step]
@@ -32,7 +32,7 @@ def shell(recipe: Recipe, *, seed: int, workers: int, out: str) -> str:
         if len(group) == 1:
             lines.append(f"fedsynth {_line(group[0], '$RUN')}")
         else:
-            lines.append('fedsynth batch --workers "$WORKERS" <<EOF')
+            lines.append('fedsynth batch --quiet --workers "$WORKERS" <<EOF')
             lines += [*_chains(group, "$RUN"), "EOF"]
     return "\n".join(lines) + "\n"
 
@@ -50,7 +50,7 @@ def makefile(recipe: Recipe, *, seed: int, workers: int, out: str) -> str:
             lines.append(f"\t$(FEDSYNTH) {_line(group[0], '$(RUN)')}")
         else:
             chains = " \\\n\t  ".join(f"'{chain}'" for chain in _chains(group, "$(RUN)"))
-            lines.append(f"\t@printf '%s\\n' \\\n\t  {chains} \\\n\t  | $(FEDSYNTH) batch --workers $(WORKERS)")
+            lines.append(f"\t@printf '%s\\n' \\\n\t  {chains} \\\n\t  | $(FEDSYNTH) batch --quiet --workers $(WORKERS)")
         lines.append("")
     return "\n".join(lines)
 
@@ -79,7 +79,8 @@ def dvc(recipe: Recipe, *, seed: int, workers: int, out: str) -> dict[str, str]:
 
 def _groups(recipe: Recipe, seed: int) -> list[Group]:
     """Steps that one invocation handles together: all the clients of a round."""
-    steps = [partition_step(recipe, seed), *plan(recipe, planned_clients(recipe), seed)]
+    clients = planned_clients(recipe)
+    steps = [partition_step(recipe, seed, clients), *plan(recipe, clients, seed)]
     grouped: list[Group] = []
     for _, members in groupby(steps, key=_invocation):
         grouped.append(list(members))
@@ -101,12 +102,7 @@ def _side(group: Group) -> str:
 def _read_by(group: Group) -> list[str]:
     made = {name for step in group for name in step.outputs}
     read = [name for step in group if step.command != "partition" for name in (*step.inputs, *step.needs)]
-    return [name for name in dict.fromkeys(read) if name not in made and not _made_by_partition(name)]
-
-
-def _made_by_partition(name: str) -> bool:
-    """Standing for all that `partition` writes, its record is the one dependency."""
-    return name.endswith("private/data.parquet") or name == "public/test.parquet"
+    return [name for name in dict.fromkeys(read) if name not in made]
 
 
 def _chains(group: Group, root: str, *, params_file: str | None = None) -> Iterator[str]:
@@ -127,7 +123,14 @@ def _line(step: Step, root: str, *, params_file: str | None = None) -> str:
         words += _flags(step.params)
     words += _flags({k: _placed(k, v, root) for k, v in step.options.items()})
     words += ["--force", "--quiet", "-o", root if step.command == "partition" else f"{root}/{step.out}"]
-    return " ".join(word if word.startswith("$") else shlex.quote(word) for word in words)
+    return " ".join(_quoted(word) for word in words)
+
+
+def _quoted(word: str) -> str:
+    """A shell variable is left to the shell, within quotes; Make's own are left to Make."""
+    if word.startswith("$RUN"):
+        return f'"{word}"'
+    return word if word.startswith("$(") else shlex.quote(word)
 
 
 def _placed(key: str, value: Any, root: str) -> Any:
@@ -150,17 +153,15 @@ def _dvc_stage(group: Group, out: str, workers: int) -> dict[str, Any]:
     command = f"fedsynth {lines[0]}"
     if len(lines) > 1 or " && " in lines[0]:
         quoted = " ".join(shlex.quote(line) for line in lines)
-        command = f"printf '%s\\n' {quoted} | fedsynth batch --workers {workers}"
+        command = f"printf '%s\\n' {quoted} | fedsynth batch --quiet --workers {workers}"
     outs = [f"{out}/{name}" for step in group for name in step.outputs]
     stage: dict[str, Any] = {"cmd": command}
     params = sorted({step.command for step in group if step.params})
     if params:
         stage["params"] = params
     deps = [f"{out}/{name}" for name in _read_by(group)]
-    if group[0].command != "partition":
-        deps.append(f"{out}/{PARTITION_RECORD}")
     if deps:
-        stage["deps"] = list(dict.fromkeys(deps))
+        stage["deps"] = deps
     stage["outs"] = outs
     return stage
 

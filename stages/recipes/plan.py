@@ -58,7 +58,12 @@ def planned_clients(recipe: Recipe) -> list[str]:
     return numbered_clients(count)
 
 
-def partition_step(recipe: Recipe, seed: int) -> Step:
+def data_file(client: str) -> str:
+    return f"clients/{client}/private/data.parquet"
+
+
+def partition_step(recipe: Recipe, seed: int, clients: Sequence[str] = ()) -> Step:
+    """The first step. Where the clients are known in advance, it says all the files that it will make."""
     params = recipe.section("partition")
     if "source" not in params:
         raise UsageError(f"recipe {recipe.name}: partition.source is missing.")
@@ -70,6 +75,7 @@ def partition_step(recipe: Recipe, seed: int) -> Step:
         round=0,
         inputs=(source,),
         out=PARTITION_RECORD,
+        also_writes=(TEST, *(data_file(client) for client in clients)) if clients else (),
         params=params,
         options={"seed": seed, **options},
     )
@@ -82,7 +88,7 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
             command="init-model",
             owner="server",
             round=0,
-            needs=(PARTITION_RECORD,),
+            needs=(TEST,),
             out=model_file(0),
             params=recipe.section("init-model"),
             options={"like": TEST, "seed": seed},
@@ -128,8 +134,7 @@ def _client_steps(recipe: Recipe, client: str, round: int, seed: int) -> list[St
             command="train-client",
             owner=client,
             round=round,
-            inputs=(model, f"{private}/data.parquet"),
-            needs=(PARTITION_RECORD,),
+            inputs=(model, data_file(client)),
             out=update,
             params=recipe.section("train-client"),
             options={"seed": seed},
@@ -153,7 +158,7 @@ def _evaluate(recipe: Recipe, round: int) -> Step:
         owner="server",
         round=round,
         inputs=(model_file(round), TEST),
-        needs=tuple(metrics_file(earlier) for earlier in range(round)) if last else (PARTITION_RECORD,),
+        needs=tuple(metrics_file(earlier) for earlier in range(round)) if last else (),
         out=metrics_file(round),
         also_writes=(CURVE_PICTURE, "metrics/confusion.png") if last else (),
         params=recipe.section("evaluate"),
