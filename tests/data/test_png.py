@@ -89,7 +89,7 @@ def test_every_flipped_bit_and_every_truncation_is_noticed() -> None:
             with pytest.raises(ValueError, match="PNG"):
                 decode_png(bytes(damaged))
     for length in range(len(data)):
-        with pytest.raises(ValueError, match="not a PNG|truncated"):
+        with pytest.raises(ValueError, match=r"not a PNG|truncated"):
             decode_png(data[:length])
 
 
@@ -112,7 +112,7 @@ def test_ancillary_chunks_are_named_and_do_no_harm() -> None:
         (png(chunk(b"IDAT", rows(2, 2)), header(2, 2)), "begin with its one IHDR"),
         (png(chunk(b"IHDR", b"\0\0\0\2\0\0\0\2"), chunk(b"IDAT", rows(2, 2))), "begin with its one IHDR"),
         (png(header(2, 2), chunk(b"ID4T", rows(2, 2))), "not the name of a chunk"),
-        (png(header(2, 2), chunk(b"IDAT", b""), chunk(b"tEXt", b"x"), chunk(b"IDAT", rows(2, 2))), "not in one run"),
+        (png(header(2, 2), chunk(b"IDAT", b""), chunk(b"tEXt", b""), chunk(b"IDAT", rows(2, 2))), "not in one run"),
         (png(header(2, 2), chunk(b"IDAT", rows(2, 2))) + b"hidden", "6 bytes follow"),
         (png(header(0, 2), chunk(b"IDAT", rows(2, 2))), "declares 0×2"),
         (png(header(2**31 - 1, 2**31 - 1), chunk(b"IDAT", rows(2, 2))), "declares 2147483647×2147483647"),
@@ -222,7 +222,7 @@ def test_truncated_images_are_refused() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
     for kind in ("PNG", "JPEG", "BMP", "GIF", "WEBP"):
         data = saved(Image.fromarray(noise), kind)
-        with pytest.raises(ValueError, match="damaged|not an image"):
+        with pytest.raises(ValueError, match=r"damaged|not an image"):
             read_image(data[: len(data) // 2])
 
 

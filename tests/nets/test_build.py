@@ -98,9 +98,7 @@ def fits(values: torch.Tensor) -> bool:
 def scaled(layers, kind):
     """All weights or all biases of some layers, each in units of its layer's bound."""
     fan_in = {nn.Conv2d: lambda m: m.in_channels * math.prod(m.kernel_size), nn.Linear: lambda m: m.in_features}
-    parts = [
-        getattr(m, kind).flatten() * math.sqrt(fan_in[type(m)](m)) for m in layers if getattr(m, kind) is not None
-    ]
+    parts = [getattr(m, kind).flatten() * math.sqrt(fan_in[type(m)](m)) for m in layers if getattr(m, kind) is not None]
     return torch.cat(parts)
 
 

@@ -14,9 +14,7 @@ GUESTS = {"torchvision", "diffusers"}
 def fresh(code: str, *path: Path) -> str:
     """Run `code` in a new interpreter, with `path` in front of its module path."""
     prelude = "import sys\n" + "".join(f"sys.path.insert(0, {str(p)!r})\n" for p in path)
-    done = subprocess.run(
-        [sys.executable, "-c", prelude + code], capture_output=True, text=True, cwd=ROOT, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", prelude + code], capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -35,8 +33,11 @@ from stages.nets.torchvision_door import torchvision
 tv = torchvision()
 assert torchvision() is tv is sys.modules["torchvision"]
 import torch
-# What a half-imported package would lack: the submodules as attributes, and the Python parts that we use.
-assert tv.extension and tv.datasets.FashionMNIST and tv.models.resnet18 and tv.transforms.ToTensor
+# No remains of a failed import: every submodule is bound to its package.
+for name in [name for name in sys.modules if name.startswith("torchvision.")]:
+    package, _, child = name.rpartition(".")
+    assert getattr(sys.modules[package], child, None) is not None, name
+assert tv.datasets.FashionMNIST and tv.models.resnet18 and tv.transforms.ToTensor
 print(tuple(tv.utils.make_grid(torch.zeros(4, 1, 8, 8), nrow=2).shape))
 """
     assert fresh(code) == "(3, 22, 22)"

@@ -1,0 +1,62 @@
+"""What several test folders share: a small finished run, and the command line called in this process."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedsynth_cli.app import run as run_command_line
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def fedsynth(capsys):
+    """Call the command line; returns (exit code, stdout, stderr)."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        code = run_command_line([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def fedsynth_json(fedsynth):
+    """Call a command that must succeed, with --json; returns the object."""
+
+    def call(*arguments):
+        code, out, err = fedsynth(*arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory):
+    """Three clients, a softmax model, two rounds: made once, never changed."""
+    from stages.recipes.recipe import change, load_recipe
+    from stages.recipes.runner import run
+
+    folder = tmp_path_factory.mktemp("session") / "run"
+    settings = [
+        "partition.clients=3",
+        "init-model.arch=softmax",
+        "init-model.width=null",
+        "train-client.local_epochs=1",
+        "encode.tell_examples=true",
+    ]
+    run(change(load_recipe("fedavg"), settings, 2), folder, seed=7, workers=1)
+    return folder
+
+
+@pytest.fixture
+def run_copy(finished_run, tmp_path):
+    """A copy of the finished run to damage."""
+    target = tmp_path / "run"
+    shutil.copytree(finished_run, target)
+    return target
