@@ -24,14 +24,19 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"fedsynth {version('fedsynth')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    show_version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+    show_version: Annotated[  # noqa: ARG001  (its callback does the work)
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
-    if show_version:
-        typer.echo(f"fedsynth {version('fedsynth')}")
-        raise typer.Exit
     if debug:
         os.environ["FEDSYNTH_DEBUG"] = "1"
 
@@ -44,6 +49,8 @@ def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code; errors are told on stderr in a line or two."""
     try:
         status = app(args=arguments, standalone_mode=False, prog_name="fedsynth")
+        if status == INTERRUPTED:  # typer's word for Ctrl-C
+            raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -62,10 +69,6 @@ def run(arguments: list[str] | None = None) -> int:
             raise
         click.echo(f"fedsynth: {error}", err=True)
         return error.exit_code
-    except BrokenPipeError:
-        # The reader of our pipe has seen enough; without this Python complains again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def main() -> None:

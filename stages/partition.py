@@ -16,9 +16,9 @@ from artifacts.places import RunFolder
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages
 from stages.data.params import PartitionParams
-from stages.data.picture import class_counts_picture
 from stages.data.schemes import divide, split_test
 from stages.data.sources import load
+from stages.pictures.class_counts import class_counts_picture
 from stages.progress import Report, Summary, silent
 from stages.randomness import numpy_stream
 from stages.versions import versions
@@ -51,13 +51,8 @@ def partition(
         label_column=params.label_column,
         emnist_split=params.emnist_split,
     )
-    train, test = found.train, found.test
-    if test is None:
-        kept, held_out = split_test(
-            len(train), params.test_fraction, numpy_stream(seed, stage="partition", of="test split")
-        )
-        train, test = train.take(kept), train.take(held_out)
     try:
+        train, test = (found.train, found.test) if found.test is not None else _hold_out(found.train, params, seed)
         parts = divide(train, params, numpy_stream(seed, stage="partition", of="clients"))
     except ValueError as error:
         raise UsageError(f"--scheme {params.scheme}: {error}.") from error
@@ -94,6 +89,18 @@ def partition(
         "test_examples": len(test),
         "picture": str(picture),
     }
+
+
+def _hold_out(data: LabelledImages, params: PartitionParams, seed: int) -> tuple[LabelledImages, LabelledImages]:
+    """The public test set. With natural ids whole ids are held out: nobody stands on both sides."""
+    rng = numpy_stream(seed, stage="partition", of="test split")
+    if params.scheme != "natural" or data.ids is None:
+        kept, held_out = split_test(len(data), params.test_fraction, rng)
+        return data.take(kept), data.take(held_out)
+    people = sorted(set(data.ids))
+    _, chosen = split_test(len(people), params.test_fraction, rng)
+    public = np.isin(np.array(data.ids), [people[index] for index in chosen])
+    return data.take(np.flatnonzero(~public)), data.take(np.flatnonzero(public))
 
 
 def numbered_clients(count: int) -> list[str]:

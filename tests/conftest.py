@@ -1,5 +1,6 @@
 """What several test folders share: a small finished run, and the command line called in this process."""
 
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -47,6 +48,7 @@ def finished_run(tmp_path_factory):
         "partition.clients=3",
         "init-model.arch=softmax",
         "init-model.width=null",
+        "init-model.depth=null",
         "train-client.local_epochs=1",
         "encode.tell_examples=true",
     ]
@@ -60,3 +62,12 @@ def run_copy(finished_run, tmp_path):
     target = tmp_path / "run"
     shutil.copytree(finished_run, target)
     return target
+
+
+@pytest.fixture(scope="session")
+def forge():
+    """The module tests/artifacts/forge.py: small artifacts, and hostile ones with their seals recomputed."""
+    spec = importlib.util.spec_from_file_location("fedsynth_forge", ROOT / "tests" / "artifacts" / "forge.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,151 @@
+"""`run` from outside: interrupted and killed, resumed, extended, refused; and what the digits give."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from artifacts import dataset_file, tensors_file
+from stages.recipes.plan import participants, plan
+from stages.recipes.recipe import change, load_recipe, names
+from stages.recipes.runner import run
+
+COMMAND = [sys.executable, "-c", "from fedsynth_cli.app import main; main()", "run", "fedavg", "-q"]
+SMALL = [
+    "partition.clients=3",
+    "init-model.arch=softmax",
+    "init-model.width=null",
+    "init-model.depth=null",
+    "train-client.local_epochs=1",
+]
+
+
+def contents(folder):
+    files = (p for p in folder.rglob("*") if p.is_file() and p.name != "recipe.yaml")
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
+
+
+def assert_whole(folder):
+    """Every file reads, and nothing stands in an outbox without its ledger entry."""
+    from stages.audit import audit
+
+    for path in folder.rglob("*.safetensors"):
+        tensors_file.read(path)
+    for path in folder.rglob("*.parquet"):
+        dataset_file.read(path)
+    if (folder / "clients").is_dir():
+        failures = [f for f in audit(folder).findings if f.level == "failure"]
+        assert not failures, failures
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    run(change(load_recipe("fedavg"), SMALL, 4), folder, seed=0, workers=2)
+    return folder
+
+
+def start(folder, rounds=4):
+    settings = [word for setting in SMALL for word in ("--set", setting)]
+    return subprocess.Popen([*COMMAND, *settings, "--rounds", str(rounds), "-o", str(folder)], stderr=subprocess.PIPE)
+
+
+def wait_for(folder, pattern, process):
+    deadline = time.monotonic() + 60
+    while not list(folder.glob(pattern)):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_is_stopped_leaves_whole_files_and_goes_on(undisturbed, tmp_path, kind):
+    folder = tmp_path / "run"
+    process = start(folder)
+    wait_for(folder, "clients/*/outbox/message-0002.safetensors", process)
+    os.kill(process.pid, kind)
+    errors = process.communicate(timeout=30)[1].decode()
+    if kind == signal.SIGINT:
+        assert process.returncode == 130
+        assert "run again to go on" in errors
+    assert not (folder / "metrics/round-0004.json").exists(), "it finished before it was stopped"
+    time.sleep(0.5)  # the workers of a killed parent notice the closed pipe
+    assert_whole(folder)
+    process = start(folder)
+    assert process.wait(timeout=120) == 0, process.stderr.read()
+    process.stderr.close()
+    assert contents(folder) == contents(undisturbed)
+
+
+def test_running_again_does_nothing_and_more_rounds_go_on(undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    recipe = change(load_recipe("fedavg"), SMALL, 2)
+    run(recipe, folder, seed=0, workers=1)
+    before = contents(folder)
+    again = run(recipe, folder, seed=0, workers=1)
+    assert (again["steps_run"], contents(folder) == before) == (0, True)
+    longer = run(change(recipe, [], 4), folder, seed=0, workers=2)
+    assert longer["steps_kept"] > 0
+    assert contents(folder) == contents(undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "seed", "said"),
+    [(["train-client.learning_rate=0.2"], 0, "train-client was"), ([], 1, "seed was 0, now 1")],
+)
+def test_a_folder_with_another_run_is_refused(fedsynth, undisturbed, settings, seed, said):
+    options = [word for setting in [*SMALL, *settings] for word in ("--set", setting)]
+    code, _, err = fedsynth("run", "fedavg", *options, "--seed", seed, "-o", undisturbed)
+    assert code == 2
+    assert said in err
+
+
+def test_fedavg_on_iid_digits_passes_97_percent_within_ten_rounds(tmp_path):
+    summary = run(load_recipe("fedavg", "demo"), tmp_path / "run", seed=1, workers=2)
+    assert max(row["accuracy"] for row in summary["curve"]) > 0.97
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_recipe_learns(tmp_path, name):
+    settings = ["partition.clients=3", "partition.scheme=iid", "partition.classes_per_client=null"]
+    summary = run(change(load_recipe(name), settings, 3), tmp_path / "run", seed=0, workers=1)
+    assert summary["loss"] < 0.9 * summary["curve"][0]["loss"]
+
+
+def test_participants_are_a_fair_draw_and_differ_between_rounds():
+    clients = [f"{n:02}" for n in range(20)]
+    drawn = [participants(clients, 0.25, round, seed=0) for round in range(1, 2001)]
+    assert all(len(set(chosen)) == 5 for chosen in drawn)
+    share = [sum(client in chosen for chosen in drawn) / len(drawn) for client in clients]
+    # Binomial(2000, 1/4): standard deviation 0.0097; a client left out or favoured by a fifth would show.
+    assert all(abs(value - 0.25) < 0.045 for value in share)
+    assert len({tuple(chosen) for chosen in drawn}) > 1500
+    assert participants(clients, 0.001, 1, seed=0)
+
+
+def test_each_step_of_a_plan_reads_only_what_earlier_steps_wrote():
+    recipe = load_recipe("fedavg")
+    made = {"public/test.parquet", "simulation/partition.json", *(f"clients/{c}/private/data.parquet" for c in "ab")}
+    for step in plan(recipe, ["a", "b"], 0):
+        assert {*step.inputs, *step.needs} <= made, step
+        made |= set(step.outputs)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rounds: 0", "rounds must be"),
+        ("rounds: 1\nparticipation: 2", "participation must be"),
+        ("rounds: 1\nnonsense: 1", "unknown key 'nonsense'"),
+        ("rounds: 1", "partition.source is missing"),
+    ],
+)
+def test_a_wrong_recipe_is_told(fedsynth, tmp_path, text, said):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    code, _, err = fedsynth("run", path, "-o", tmp_path / "run")
+    assert code == 2
+    assert said in err
