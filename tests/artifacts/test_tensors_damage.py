@@ -1,0 +1,96 @@
+"""A safetensors artifact that was hurt on its way is found, wherever it was hurt."""
+
+import random
+import struct
+
+import numpy as np
+import pytest
+
+from artifacts import tensors_file
+from artifacts.errors import InputError
+
+
+@pytest.fixture
+def whole(tmp_path, forge):
+    path = forge.write_tensors(tmp_path / "m.safetensors", {"a": np.ones(2, "f4"), "n": np.array(3)})
+    return path, path.read_bytes()
+
+
+def refused(path, data, read=tensors_file.read):
+    path.unlink()  # to overwrite a file in place takes ten times as long on ext4
+    path.write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        read(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path} is not a whole fedsynth artifact") and "\n" not in text
+    return text
+
+
+def test_a_flipped_bit_is_found_at_every_bit_of_the_file(whole, forge):
+    path, data = whole
+    for position in range(len(data)):
+        for bit in range(8):
+            refused(path, forge.flip(data, position, bit))
+
+
+def test_a_flipped_bit_is_found_at_every_bit_of_the_header_without_reading_the_payload(whole, forge):
+    path, data = whole
+    header = 8 + struct.unpack("<Q", data[:8])[0]
+    for position in range(header):
+        for bit in range(8):
+            refused(path, forge.flip(data, position, bit), tensors_file.read_header)
+
+
+def test_a_flipped_bit_in_a_large_payload_is_found(tmp_path, forge):
+    path = forge.write_tensors(tmp_path / "large.safetensors", {"w": np.zeros(250_000, "f4")})
+    data = path.read_bytes()
+    rng = random.Random(5)
+    for _ in range(20):
+        position = rng.randrange(len(data) - 1_000_000, len(data))
+        assert "tensors do not match their digest" in refused(path, forge.flip(data, position, rng.randrange(8)))
+
+
+def test_every_truncation_is_found(whole):
+    path, data = whole
+    for length in range(len(data)):
+        refused(path, data[:length])
+        refused(path, data[:length], tensors_file.read_header)
+
+
+@pytest.mark.parametrize("extra", [b"\0", b"hidden", b"\0" * 4096])
+def test_bytes_behind_the_end_are_found(whole, extra):
+    path, data = whole
+    assert "but the file has" in refused(path, data + extra)
+
+
+def test_two_bytes_swapped_are_found(whole):
+    path, data = whole
+    for position in range(len(data) - 1):
+        if data[position] != data[position + 1]:
+            pair = data[position : position + 2][::-1]
+            refused(path, data[:position] + pair + data[position + 2 :])
+
+
+def test_a_file_that_is_not_there_says_so(tmp_path):
+    for read in (tensors_file.read, tensors_file.read_header):
+        with pytest.raises(InputError, match=r"cannot read .*none.safetensors: no such file"):
+            read(tmp_path / "none.safetensors")
+
+
+def test_a_folder_is_not_a_file(tmp_path):
+    for read in (tensors_file.read, tensors_file.read_header):
+        with pytest.raises(InputError, match="Is a directory"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("needed", ["update", "message", "generator"])
+def test_the_kind_must_be_the_one_that_is_needed(whole, needed):
+    path, _ = whole
+    for read in (tensors_file.read, tensors_file.read_header):
+        with pytest.raises(InputError, match=f"it is a model, but a {needed} is needed"):
+            read(path, kind=needed)
+
+
+def test_the_undamaged_file_is_read(whole):
+    path, _ = whole
+    assert tensors_file.read(path, kind="model").tensors["n"] == 3

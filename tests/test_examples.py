@@ -1,0 +1,25 @@
+"""The examples run as they stand."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def run_example(name, folder):
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = ["sh", str(ROOT / "examples" / name), str(folder)]
+    done = subprocess.run(command, env=os.environ | {"PATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_fedavg_by_hand(tmp_path):
+    out = run_example("fedavg.sh", tmp_path / "run")
+    assert "PASS" in out
+    rows = list(csv.DictReader((tmp_path / "run/metrics/curve.csv").read_text().splitlines()))
+    assert [row["round"] for row in rows] == ["1", "2"]
+    assert float(rows[-1]["accuracy"]) > 0.5
