@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.pictures.render import png_bytes
+from stages.pictures.render import plain_style, png_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,9 +36,7 @@ def class_counts_picture(counts: NDArray[np.int64], class_names: Sequence[str]) 
     cell = 0.42 if numbered else 0.16
     width = float(np.clip(num_classes * cell, 2.4, 16.0))
     height = float(np.clip(num_clients * cell, 1.6, 16.0))
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        matplotlib.rcdefaults()  # the user's own style must not change the bytes
-        warnings.filterwarnings("ignore", message="Glyph")  # a class name in a script that the font lacks
+    with plain_style():
         figure = Figure(figsize=(width + 3.4, height + 1.8), layout="constrained")
         grid, totals = figure.subplots(1, 2, sharey=True, width_ratios=[width, 1.2])
         blues = LinearSegmentedColormap.from_list("rows", matplotlib.colormaps["Blues"](np.linspace(0.15, 1, 256)))

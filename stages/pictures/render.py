@@ -1,12 +1,26 @@
-"""A matplotlib figure as PNG bytes, without date, software name or anything else that varies."""
+"""A matplotlib figure as PNG bytes: no date, no software name, and not the user's own style."""
 
 from __future__ import annotations
 
+import contextlib
 import io
+import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+@contextlib.contextmanager
+def plain_style() -> Iterator[None]:
+    """Draw inside this: the user's own matplotlib configuration must not change the bytes."""
+    import matplotlib
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()
+        warnings.filterwarnings("ignore", message="Glyph")  # a class name in a script that the font lacks
+        yield
 
 
 def png_bytes(figure: Figure, *, dpi: int = 120) -> bytes:
