@@ -1,10 +1,17 @@
-"""`aggregate`: the messages of a round become the next model, or the aggregated update. Memory is one model."""
+"""`aggregate`: the messages of a round become the next model, the aggregated update or the server's state.
+
+Memory is one model, whatever the number of clients.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from artifacts import lineage, tensors_file
 from artifacts.errors import InputError, UsageError
@@ -14,11 +21,16 @@ from artifacts.places import PRIVATE, in_outbox
 from artifacts.publish import prepare
 from artifacts.tensors_file import TensorArtifact
 from stages.messages import check_claims, read_update
+from stages.methods import feddyn
 from stages.methods.averaging import WeightedMean, apply_update
+from stages.methods.fednova import NormalisedMean
 from stages.methods.params.aggregation import Aggregation
-from stages.model_file import read_model, round_of
+from stages.model_file import check_fits, read_model, round_of
 from stages.progress import Report, Summary, silent
 from stages.versions import versions
+
+Result = Literal["model", "update", "state"]
+Tensors = Mapping[str, NDArray[Any]]
 
 
 def aggregate(
@@ -27,55 +39,56 @@ def aggregate(
     out: Path,
     *,
     params: Aggregation,
-    result: Literal["model", "update"] = "model",
+    result: Result = "model",
+    state: Path | None = None,
+    state_out: Path | None = None,
     force: bool = False,
     report: Report = silent,
 ) -> Summary:
     """x − η_g Σ a_k Δ_k over the messages of this round; nothing is written if any of them is refused.
 
-    A model that leaves (written into an outbox) does not say who took part; that stands in the server's private
-    folder, as `<name>.lineage.json`.
+    `state` is the server's state of the round before, absent in the first. A model that leaves (written into an
+    outbox) does not say who took part; that stands in the server's private folder, as `<name>.lineage.json`.
     """
     custody: Custody = "downlink" if in_outbox(out) else "server"
     prepare(out, custody, force=force)
+    _check_options(params, result, state, state_out, force=force)
     start = read_model(model)
-    ordered = _check_headers(messages, start, params)
-    mean = WeightedMean()
-    references: list[InputRef] = []
-    simulation = False
-    disclosures: set[str] = set()
-    for number, path in enumerate(ordered, start=1):
-        message = read_update(path, start)
-        weight = message.metadata.counts["num_examples"] if params.weights == "examples" else 1
-        if not weight:
-            raise InputError(f"{path} declares no examples, so it has no weight. Leave it out.")
-        mean.add(message.tensors, weight)
-        references.append(lineage.by_digest(message, message.metadata.kind))
-        simulation |= message.metadata.simulation
-        disclosures |= set(message.metadata.disclosures)
-        report(number, len(ordered), path.name)
+    before = _read_state(state, start)
+    ordered = _check_headers(messages, start, params, states=result == "state")
+    gathered = _gather(ordered, start, params, states=result == "state", report=report)
+    share = len(ordered) / (params.clients or len(ordered))
+    if share > 1:
+        raise InputError(f"--clients {params.clients}, but {len(ordered)} clients sent something.")
+    kept: Tensors = {}
+    if result == "state":
+        tensors = _next_state(gathered.mean, before, share)
+    elif params.rule == "feddyn":
+        tensors, kept = _feddyn(start, gathered.mean, before, params, share)
+    elif result == "model":
+        tensors = apply_update(start.tensors, gathered.mean, rate=params.server_rate)
+    else:
+        tensors = {name: (params.server_rate * change).astype(np.float32) for name, change in gathered.mean.items()}
     metadata = Metadata(
         kind=result,
         stage="aggregate",
-        method="mean",
+        method=params.rule,
         custody=custody,
         round=round_of(start) + 1,
         params={**(start.metadata.params if result == "model" else {}), **params.to_json()},
-        inputs=(lineage.by_digest(start, "model"), *(() if custody == "downlink" else references)),
-        disclosures=tuple(sorted(disclosures - {"num_examples"})),
-        simulation=simulation,
+        inputs=(lineage.by_digest(start, "model"), *(() if custody == "downlink" else gathered.references)),
+        disclosures=tuple(sorted(gathered.disclosures - {"num_examples", "local_steps"})),
+        simulation=gathered.simulation,
         versions=versions("numpy"),
     )
     if custody == "downlink":
         # Written before the model: a model in an outbox always has its record.
         private = out.absolute().parent.parent / PRIVATE
-        lineage.write_record(private / f"{out.stem}.lineage.json", out.name, references)
-    average = mean.mean()
-    if result == "model":
-        tensors = apply_update(start.tensors, average, rate=params.server_rate)
-    else:
-        tensors = {name: (params.server_rate * t).astype("float32") for name, t in average.items()}
+        lineage.write_record(private / f"{out.stem}.lineage.json", out.name, gathered.references)
     try:
+        if state_out is not None:
+            about = replace(metadata, kind="state", custody="server", params=params.to_json())
+            tensors_file.write(state_out, kept, about, force=force)
         digest = tensors_file.write(out, tensors, metadata, force=force)
     except ValueError as error:
         raise InputError(f"the aggregate overflows: {error}. A message holds huge values.") from error
@@ -89,21 +102,101 @@ def aggregate(
     }
 
 
-def _check_headers(messages: Sequence[Path], model: TensorArtifact, params: Aggregation) -> list[Path]:
+@dataclass
+class _Gathered:
+    """What the messages of a round add up to."""
+
+    mean: Tensors
+    references: list[InputRef] = field(default_factory=list)
+    disclosures: set[str] = field(default_factory=set)
+    simulation: bool = False
+
+
+def _gather(
+    ordered: Sequence[Path], model: TensorArtifact, params: Aggregation, *, states: bool, report: Report
+) -> _Gathered:
+    """Read each message once, whole, and add it to the mean."""
+    plain, normalised = WeightedMean(), NormalisedMean(params.momentum or 0.0)
+    gathered = _Gathered({})
+    for number, path in enumerate(ordered, start=1):
+        message = read_update(path, model, states=states)
+        counts = message.metadata.counts
+        weight = counts["num_examples"] if params.weights == "examples" else 1
+        try:
+            if params.rule == "fednova":
+                normalised.add(message.tensors, weight, counts["local_steps"])
+            else:
+                plain.add(message.tensors, weight)
+        except ValueError as error:
+            raise InputError(f"{path} cannot be averaged: {error}. Leave it out.") from error
+        gathered.references.append(lineage.by_digest(message, message.metadata.kind))
+        gathered.disclosures |= set(message.metadata.disclosures)
+        gathered.simulation |= message.metadata.simulation
+        report(number, len(ordered), path.name)
+    gathered.mean = normalised.mean() if params.rule == "fednova" else plain.mean()
+    return gathered
+
+
+def _next_state(mean: Tensors, before: TensorArtifact | None, share: float) -> Tensors:
+    """SCAFFOLD's c ← c + |S|/N · mean Δc (Algorithm 1, line 17)."""
+    zero = np.zeros(())
+    earlier = before.tensors if before is not None else {}
+    return {name: (earlier.get(name, zero) + share * change).astype(np.float32) for name, change in mean.items()}
+
+
+def _feddyn(
+    model: TensorArtifact, mean: Tensors, before: TensorArtifact | None, params: Aggregation, share: float
+) -> tuple[Tensors, Tensors]:
+    # The running averages of batch norm are no parameters: FedDyn keeps no h for them.
+    h = (
+        before.tensors
+        if before is not None
+        else {n: np.zeros(t.shape) for n, t in mean.items() if ".running_" not in n}
+    )
+    return feddyn.server_step(model.tensors, mean, h, share=share, alpha=params.dynamic_weight)
+
+
+def _check_options(
+    params: Aggregation, result: Result, state: Path | None, state_out: Path | None, *, force: bool
+) -> None:
+    dynamic = params.rule == "feddyn"
+    if dynamic and result != "model":
+        raise UsageError("--rule feddyn gives a model: leave out --as.")
+    if result == "state" and (params.rule != "mean" or params.weights != "uniform" or params.clients is None):
+        raise UsageError("--as state needs --clients N, and neither --rule nor --weights.")
+    if state is not None and not (dynamic or result == "state"):
+        raise UsageError("--state goes with --rule feddyn or --as state.")
+    if (state_out is not None) != dynamic:
+        raise UsageError("--state-out goes with --rule feddyn, and is needed there.")
+    if state_out is not None:
+        prepare(state_out, "server", force=force)
+
+
+def _read_state(path: Path | None, model: TensorArtifact) -> TensorArtifact | None:
+    if path is None:
+        return None
+    kept = tensors_file.read(path, kind="state")
+    check_fits(kept.tensors, model.tensors, path, partial=True)
+    if kept.metadata.round != round_of(model):
+        raise InputError(f"{path} is of round {kept.metadata.round}, but {model.path} of round {round_of(model)}.")
+    return kept
+
+
+def _check_headers(messages: Sequence[Path], model: TensorArtifact, params: Aggregation, *, states: bool) -> list[Path]:
     """Refuse by name whatever does not belong, before any payload is read; sorted by client, so order is free."""
     if not messages:
         raise UsageError("aggregate needs at least one message.")
+    needed = {"num_examples": params.weights == "examples", "local_steps": params.rule == "fednova"}
     owners: dict[str, Path] = {}
     for path in messages:
         metadata, _ = tensors_file.read_header(path)
-        check_claims(path, metadata, model)
+        check_claims(path, metadata, model, states=states)
         owner = metadata.client or str(path)
         if owner in owners:
             raise InputError(f"{path} and {owners[owner]} are both from client {owner!r}: a client counts once.")
-        if params.weights == "examples" and "num_examples" not in metadata.counts:
-            raise InputError(
-                f"{path} does not declare its number of examples. Encode it with --tell-examples, "
-                "or aggregate with --weights uniform."
-            )
+        for count, wanted in needed.items():
+            if wanted and not metadata.counts.get(count):
+                flag = "--tell-examples" if count == "num_examples" else "--tell-steps"
+                raise InputError(f"{path} does not declare its {count}. Encode it with {flag}.")
         owners[owner] = path
     return [owners[owner] for owner in sorted(owners)]

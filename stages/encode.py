@@ -1,11 +1,11 @@
-"""`encode`: a client's private update becomes the message that leaves."""
+"""`encode`: a client's private update, or the change of its control variates, becomes the file that leaves."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from artifacts import keys, lineage, tensors_file
-from artifacts.errors import InputError
+from artifacts.errors import InputError, UsageError
 from artifacts.metadata import InputRef, Metadata
 from artifacts.places import Place, client_of
 from artifacts.publish import prepare
@@ -22,6 +22,7 @@ def encode(
     out: Path,
     *,
     params: Encoding,
+    previous: Path | None = None,
     key: Path | None = None,
     client: str | None = None,
     force: bool = False,
@@ -29,39 +30,47 @@ def encode(
     """Write the update as a message into an outbox, entered in the ledger first.
 
     The update is named by a commitment under the client's key; what the message tells without noise is declared.
+    With `--method state`, `update` is the client's new state and `previous` the one before; their difference leaves.
     """
     prepare(out, "outbound", force=force)
     name = client_of(out, client)
     start = read_model(model)
-    change = tensors_file.read(update, kind="update")
+    sends_state = params.method == "state"
+    change = tensors_file.read(update, kind="state" if sends_state else "update")
     _check_belongs(start, change, name)
+    before = _read_previous(change, previous, sends_state=sends_state)
     place = Place.of(out)
     secret = keys.read(key or (place.key if place else Path("client.key")))
-    disclosures = ["update"]
-    counts = {}
-    if params.tell_examples:
-        disclosures.append("num_examples")
-        counts["num_examples"] = change.metadata.counts["num_examples"]
+    # A change of control variates is the update divided by the number of steps: beside the update it tells both.
+    told = ["local_steps"] if sends_state or params.tell_steps else []
+    told += ["num_examples"] if params.tell_examples else []
     round = round_of(start) + 1
     context = {"stage": "encode", "client": name, "round": round, "params": params.to_json()}
     metadata = Metadata(
-        kind="message",
+        kind="state" if sends_state else "message",
         stage="encode",
         method=params.method,
         custody="outbound",
         client=name,
         round=round,
         params=params.to_json(),
-        counts=counts,
+        counts={} if sends_state else {count: change.metadata.counts[count] for count in told},
         inputs=(
             lineage.by_digest(start, "model"),
-            lineage.for_outbound(change, "update", key=secret, context=context),
+            *(
+                lineage.for_outbound(source, role, key=secret, context=context)
+                for source, role in ((change, change.metadata.kind), (before, "previous"))
+                if source is not None
+            ),
         ),
-        disclosures=tuple(sorted(disclosures)),
+        disclosures=tuple(sorted([*told, "update"])),
         simulation=secret.simulation,
         versions=versions("numpy"),
     )
-    digest = tensors_file.write(out, change.tensors, metadata, force=force)
+    tensors = change.tensors
+    if before is not None:
+        tensors = {tensor: value - before.tensors[tensor] for tensor, value in tensors.items()}
+    digest = tensors_file.write(out, tensors, metadata, force=force)
     return {
         "out": str(out),
         "sha256": digest,
@@ -79,3 +88,18 @@ def _check_belongs(model: TensorArtifact, update: TensorArtifact, client: str) -
         raise InputError(f"{update.path} is the update of client {update.metadata.client!r}, not of {client!r}.")
     if InputRef(role="model", kind="model", sha256=model.sha256) not in update.metadata.inputs:
         raise InputError(f"{update.path} was not trained from {model.path}. Give the model that it started from.")
+
+
+def _read_previous(state: TensorArtifact, previous: Path | None, *, sends_state: bool) -> TensorArtifact | None:
+    """The state that the new one was computed from, as the new one itself names it."""
+    wanted = next((r.sha256 for r in state.metadata.inputs if r.role == "state"), None) if sends_state else None
+    if previous is None:
+        if wanted is not None:
+            raise UsageError(f"{state.path} changes an earlier state: give that one with --previous.")
+        return None
+    if not sends_state:
+        raise UsageError("--previous goes with --method state.")
+    before = tensors_file.read(previous, kind="state")
+    if before.sha256 != wanted:
+        raise InputError(f"{previous} is not the state that {state.path} was computed from.")
+    return before

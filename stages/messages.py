@@ -10,15 +10,16 @@ from artifacts.metadata import InputRef, Metadata
 from artifacts.tensors_file import TensorArtifact
 from stages.model_file import check_fits, round_of
 
-UPDATE_KINDS = ("message", "update")
 
-
-def check_claims(path: Path, metadata: Metadata, model: TensorArtifact) -> None:
+def check_claims(path: Path, metadata: Metadata, model: TensorArtifact, *, states: bool = False) -> None:
     """Kind, round and model are those of this round, by what the header says."""
-    if metadata.kind not in UPDATE_KINDS:
-        raise InputError(f"{path} is a {metadata.kind}; a message or an update is needed.")
-    if metadata.kind == "update" and metadata.custody == "private":
-        raise InputError(f"{path} is a private update, which never leaves its client. Run `fedsynth encode` on it.")
+    kinds = ("state",) if states else ("message", "update")
+    if metadata.kind not in kinds:
+        raise InputError(f"{path} is a {metadata.kind}; a {' or '.join(kinds)} is needed.")
+    if metadata.custody == "private":
+        raise InputError(
+            f"{path} is a private {metadata.kind}, which never leaves its client. Run `fedsynth encode` on it."
+        )
     round = round_of(model) + 1
     if metadata.round != round:
         raise InputError(f"{path} is of round {metadata.round}, but {model.path} begins round {round}.")
@@ -26,10 +27,10 @@ def check_claims(path: Path, metadata: Metadata, model: TensorArtifact) -> None:
         raise InputError(f"{path} is for another model than {model.path}: its digest is not the one it names.")
 
 
-def read_update(path: Path, model: TensorArtifact) -> TensorArtifact:
-    """A message or update, whole, whose tensors are the model's."""
+def read_update(path: Path, model: TensorArtifact, *, states: bool = False) -> TensorArtifact:
+    """A message, update or sent state, whole, whose tensors are the model's."""
     artifact = tensors_file.read(path)
-    check_claims(path, artifact.metadata, model)
+    check_claims(path, artifact.metadata, model, states=states)
     exchanged = {name: tensor for name, tensor in model.tensors.items() if tensor.dtype.kind == "f"}
-    check_fits(artifact.tensors, exchanged, path)
+    check_fits(artifact.tensors, exchanged, path, partial=states)
     return artifact

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from artifacts import lineage, tensors_file
-from artifacts.errors import InputError
+from artifacts.errors import InputError, UsageError
 from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare
+from artifacts.tensors_file import TensorArtifact
 from stages.data.dataset_images import LoadedDataset, joined, load_dataset
 from stages.data.images import to_pixels
-from stages.methods.params.local_training import LocalTraining
-from stages.model_file import network_of, read_model, round_of, to_module
+from stages.methods.params.local_training import KEEPS_STATE, SENDS_STATE, LocalTraining
+from stages.model_file import check_fits, network_of, read_model, round_of, to_module
 from stages.nets.params import InputShape
 from stages.progress import Report, Summary, silent
 from stages.randomness import stream_seed
@@ -35,12 +37,22 @@ def train_client(
     params: LocalTraining,
     seed: int,
     client: str | None = None,
+    state: Path | None = None,
+    server_state: Path | None = None,
+    state_out: Path | None = None,
     device: Device = "auto",
     force: bool = False,
     report: Report = silent,
 ) -> Summary:
-    """Train the model on the client's data and write the update, start minus end, which stays private."""
+    """Train the model on the client's data and write the update, start minus end, which stays private.
+
+    Algorithms that keep something read it from `state` (and the server's part from `server_state`), absent in the
+    first round, and write it to `state_out`.
+    """
     prepare(out, "private", force=force)
+    _check_states(params, state, server_state, state_out)
+    if state_out is not None:
+        prepare(state_out, "private", force=force)
     name = client_of(out, client)
     start = read_model(model)
     round = round_of(start) + 1
@@ -48,6 +60,7 @@ def train_client(
     _, shape = network_of(start.metadata, model)
     for path, dataset in zip(data, datasets, strict=True):
         check_images_fit(path, dataset, shape)
+    mine, theirs = (_read_state(path, start) for path in (state, server_state))
     images, labels = joined(datasets)
     if not len(labels):
         raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
@@ -67,8 +80,9 @@ def train_client(
         module,
         torch.from_numpy(to_pixels(images)).to(where),
         torch.from_numpy(labels).to(where),
+        epoch_size=len(datasets[0].content) if params.epochs_of == "first" else len(labels),
         params=params,
-        algorithm=_algorithm(params, module),
+        algorithm=_algorithm(params, module, mine, theirs),
         round=round,
         batch_generator=torch.Generator().manual_seed(stream("batches")),
         dropout_generator=torch.Generator(where).manual_seed(stream("dropout")),
@@ -76,7 +90,7 @@ def train_client(
         if report is silent
         else lambda done, total, loss: report(done, total, f"loss {loss.item():.3f}"),
     )
-    metadata = Metadata(
+    about = Metadata(
         kind="update",
         stage="train-client",
         method=params.algorithm,
@@ -85,16 +99,46 @@ def train_client(
         round=round,
         params=params.to_json(),
         counts={"num_examples": len(labels), "local_steps": result.num_steps},
-        inputs=(lineage.by_digest(start, "model"), *(lineage.by_digest(d, "data") for d in datasets)),
+        inputs=(
+            lineage.by_digest(start, "model"),
+            *(lineage.by_digest(dataset, "data") for dataset in datasets),
+            *(lineage.by_digest(kept, role) for kept, role in ((mine, "state"), (theirs, "server-state")) if kept),
+        ),
         seed=seed,
         versions=versions("torch"),
     )
     try:
-        tensors = {name: tensor.cpu().numpy() for name, tensor in result.update.items()}
-        digest = tensors_file.write(out, tensors, metadata, force=force)
+        # The state comes first: an update is never there without the state that goes with it.
+        if state_out is not None:
+            _write(state_out, result.state, replace(about, kind="state"), force=force)
+        digest = _write(out, result.update, about, force=force)
     except ValueError as error:
         raise InputError(f"training diverged: {error}. Lower --learning-rate.") from error
     return {"out": str(out), "sha256": digest, "client": name, "round": round, "custody": "private"}
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor], metadata: Metadata, *, force: bool) -> str:
+    arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+    return tensors_file.write(path, arrays, metadata, force=force)
+
+
+def _check_states(params: LocalTraining, state: Path | None, server_state: Path | None, out: Path | None) -> None:
+    """State files are for the algorithms that have them, and then the new state must have a place."""
+    keeps, sends = params.algorithm in KEEPS_STATE, params.algorithm in SENDS_STATE
+    if (out is not None) != keeps:
+        word = "needs" if keeps else "keeps no state: leave out"
+        raise UsageError(f"--algorithm {params.algorithm} {word} --state-out.")
+    for path, fits, flag in ((state, keeps, "--state"), (server_state, sends, "--server-state")):
+        if path is not None and not fits:
+            raise UsageError(f"--algorithm {params.algorithm} has no use for {flag}.")
+
+
+def _read_state(path: Path | None, model: TensorArtifact) -> TensorArtifact | None:
+    if path is None:
+        return None
+    kept = tensors_file.read(path, kind="state")
+    check_fits(kept.tensors, model.tensors, path, partial=True)
+    return kept
 
 
 def _ignore(done: int, total: int, loss: Tensor) -> None:
@@ -112,10 +156,31 @@ def check_images_fit(path: Path, dataset: LoadedDataset, shape: InputShape) -> N
         )
 
 
-def _algorithm(params: LocalTraining, module: nn.Module) -> LocalAlgorithm:
-    from stages.methods.fedavg import FedAvg
-    from stages.methods.fedprox import FedProx
+def _algorithm(
+    params: LocalTraining, module: nn.Module, mine: TensorArtifact | None, theirs: TensorArtifact | None
+) -> LocalAlgorithm:
+    import torch
 
-    if params.algorithm == "fedprox":
-        return FedProx(list(module.parameters()), params.proximal_weight)
-    return FedAvg()
+    from stages.methods.fedavg import FedAvg
+    from stages.methods.feddyn import FedDyn
+    from stages.methods.fedprox import FedProx
+    from stages.methods.fedpvr import FedPvr
+    from stages.methods.scaffold import Scaffold
+
+    named = dict(module.named_parameters())
+    where = next(iter(named.values())).device
+    kept, sent = (
+        {name: torch.from_numpy(array.copy()).to(where) for name, array in (source.tensors if source else {}).items()}
+        for source in (mine, theirs)
+    )
+    match params.algorithm:
+        case "fedprox":
+            return FedProx(named, params.proximal_weight)
+        case "scaffold":
+            return Scaffold(named, kept, sent)
+        case "fedpvr":
+            return FedPvr(named, kept, sent)
+        case "feddyn":
+            return FedDyn(named, kept, params.dynamic_weight)
+        case "fedavg" | "fedsgd" | "fednova":
+            return FedAvg()

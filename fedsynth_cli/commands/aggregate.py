@@ -21,8 +21,12 @@ def aggregate(
     given: Given,
     result: Annotated[
         str,
-        typer.Option("--as", help="What to write.", click_type=click.Choice(["model", "update"])),
+        typer.Option("--as", help="What to write.", click_type=click.Choice(["model", "update", "state"])),
     ] = "model",
+    state: Annotated[
+        Path | None, typer.Option(help="The server's state of the round before.", show_default=False)
+    ] = None,
+    state_out: Annotated[Path | None, typer.Option(help="feddyn: the server's new state.", show_default=False)] = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -38,5 +42,8 @@ def aggregate(
     kind: Any = result
     params = given.resolve(Aggregation)
     with output.progress("aggregate") as report:
-        summary = stage(model, messages, out, params=params, result=kind, force=force, report=report)
+        summary = stage(
+            model, messages, out, params=params, result=kind, state=state, state_out=state_out, force=force,
+            report=report,
+        )  # fmt: skip
     output.result(summary)

@@ -15,9 +15,12 @@ from stages.methods.params.encoding import Encoding
 @hyper_options("encode", Encoding)
 def encode(
     model: Annotated[Path, typer.Argument(help="The model that the round began with.")],
-    update: Annotated[Path, typer.Argument(help="The client's private update.")],
+    update: Annotated[Path, typer.Argument(help="The client's private update, or its new state.")],
     out: Out,
     given: Given,
+    previous: Annotated[
+        Path | None, typer.Option(help="--method state: the client's state before this round.", show_default=False)
+    ] = None,
     key: Annotated[
         Path | None, typer.Option("--key", help="The client's key; else private/client.key beside the outbox.")
     ] = None,
@@ -33,5 +36,5 @@ def encode(
     from stages.encode import encode as stage
 
     params = given.resolve(Encoding)
-    summary = stage(model, update, out, params=params, key=key, client=client, force=force)
+    summary = stage(model, update, out, params=params, previous=previous, key=key, client=client, force=force)
     Output(as_json=json, quiet=quiet).result(summary)

@@ -18,6 +18,16 @@ def train_client(
     data: Annotated[list[Path], typer.Argument(help="The client's dataset, or several.")],
     out: Out,
     given: Given,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="What the client kept from its last round (scaffold, fedpvr, feddyn).", show_default=False),
+    ] = None,
+    server_state: Annotated[
+        Path | None, typer.Option(help="The server's control variates (scaffold, fedpvr).", show_default=False)
+    ] = None,
+    state_out: Annotated[
+        Path | None, typer.Option(help="Where to keep the new state: private.", show_default=False)
+    ] = None,
     client: Client = None,
     seed: Seed = 0,
     device: Device = "auto",
@@ -36,6 +46,7 @@ def train_client(
     params = given.resolve(LocalTraining)
     with output.progress("train-client") as report:
         summary = stage(
-            model, data, out, params=params, seed=seed, client=client, device=where, force=force, report=report
-        )
+            model, data, out, params=params, seed=seed, client=client, state=state, server_state=server_state,
+            state_out=state_out, device=where, force=force, report=report,
+        )  # fmt: skip
     output.result(summary)

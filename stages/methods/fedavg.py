@@ -6,11 +6,18 @@ of this family shares, is in `averaging`.
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 class FedAvg:
-    """No correction: the client follows its own gradients."""
+    """No correction: the client follows its own gradients and keeps nothing."""
 
-    def correct(self, weights: list[nn.Parameter]) -> None:
+    def correct(self, named: Mapping[str, nn.Parameter]) -> None:
         """Leave the gradients as they are."""
+
+    def finish(self, named: Mapping[str, nn.Parameter], num_steps: int, rate: float) -> dict[str, Tensor]:  # noqa: ARG002
+        return {}

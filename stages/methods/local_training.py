@@ -1,7 +1,8 @@
 """Local SGD: what a client does with the model in one round, and where federated algorithms hook in.
 
-An algorithm is a class with `correct`: it changes the gradients between the backward pass and the optimiser's
-step. That is the one point in which FedAvg, FedProx, SCAFFOLD and their kin differ on the client.
+An algorithm is a class with `correct`, which changes the gradients between the backward pass and the optimiser's
+step, and `finish`, which says what the client keeps for its next round. In these two points FedAvg, FedProx, SCAFFOLD
+and their kin differ on the client, and in nothing else.
 """
 
 from __future__ import annotations
@@ -20,15 +21,19 @@ from stages.nets.dropout import set_dropout_generator
 class LocalAlgorithm(Protocol):
     """The client's side of a federated algorithm, for one round."""
 
-    def correct(self, weights: list[nn.Parameter]) -> None:
-        """Change the gradients of `weights`, in place, before the step is taken."""
+    def correct(self, named: Mapping[str, nn.Parameter]) -> None:
+        """Change the gradients of the parameters, in place, before the step is taken."""
+
+    def finish(self, named: Mapping[str, nn.Parameter], num_steps: int, rate: float) -> dict[str, Tensor]:
+        """The client's state for its next round, after `num_steps` steps of size `rate`; empty if it keeps none."""
 
 
 @dataclass(frozen=True)
 class LocalResult:
-    """`update` is start minus end, for every parameter and every floating-point buffer."""
+    """`update` is start minus end, for every parameter and every floating-point buffer; `state` what is kept."""
 
     update: dict[str, Tensor]
+    state: dict[str, Tensor]
     num_steps: int
 
 
@@ -37,6 +42,7 @@ def train_locally(
     images: Tensor,
     labels: Tensor,
     *,
+    epoch_size: int,
     params: LocalTraining,
     algorithm: LocalAlgorithm,
     round: int,
@@ -46,26 +52,28 @@ def train_locally(
 ) -> LocalResult:
     """Train `module`, which holds the weights of the round's start, in place.
 
-    Batches are drawn on the CPU, so that every device sees the same ones; dropout draws on the module's device.
+    `epoch_size` is the number of examples that an epoch counts: all of them, or the real ones alone where synthetic
+    data must not mean more steps. Batches are drawn on the CPU, so that every device sees the same ones; dropout draws
+    on the module's device.
     """
     start = {name: tensor.detach().clone() for name, tensor in exchanged(module).items()}
-    weights = list(module.parameters())
-    optimiser = torch.optim.SGD(
-        weights, lr=params.rate(round), momentum=params.momentum, weight_decay=params.weight_decay
-    )
+    named = dict(module.named_parameters())
+    rate = params.rate(round)
+    optimiser = torch.optim.SGD(named.values(), lr=rate, momentum=params.momentum, weight_decay=params.weight_decay)
     loss_of = nn.CrossEntropyLoss()
     module.train()
     set_dropout_generator(module, dropout_generator)
-    total = num_steps(params, len(labels))
-    for step, rows in enumerate(batches(params, len(labels), batch_generator), start=1):
+    total = num_steps(params, epoch_size)
+    for step, rows in enumerate(batches(params, len(labels), total, batch_generator), start=1):
         optimiser.zero_grad(set_to_none=True)
         loss = loss_of(module(images[rows]), labels[rows])
         loss.backward()
-        algorithm.correct(weights)
+        algorithm.correct(named)
         optimiser.step()
         report(step, total, loss.detach())
     end = exchanged(module)
-    return LocalResult({name: before - end[name].detach() for name, before in start.items()}, total)
+    update = {name: before - end[name].detach() for name, before in start.items()}
+    return LocalResult(update, algorithm.finish(named, total, rate), total)
 
 
 def exchanged(module: nn.Module) -> Mapping[str, Tensor]:
@@ -76,21 +84,21 @@ def exchanged(module: nn.Module) -> Mapping[str, Tensor]:
     return {name: tensor for name, tensor in module.state_dict().items() if tensor.is_floating_point()}
 
 
-def num_steps(params: LocalTraining, num_examples: int) -> int:
+def num_steps(params: LocalTraining, epoch_size: int) -> int:
     """Gradient steps in a round: τ as given, or E·⌈n/B⌉."""
     if params.algorithm == "fedsgd":
         return 1
     if params.local_steps is not None:
         return params.local_steps
-    return (params.local_epochs or 1) * -(-num_examples // params.batch_size)
+    return (params.local_epochs or 1) * -(-epoch_size // params.batch_size)
 
 
-def batches(params: LocalTraining, num_examples: int, generator: torch.Generator) -> Iterator[Tensor]:
+def batches(params: LocalTraining, num_examples: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Row numbers of each step's batch: a fresh permutation for each pass, the last batch as it falls."""
     if params.algorithm == "fedsgd":
         yield torch.arange(num_examples)
         return
-    left = num_steps(params, num_examples)
+    left = steps
     while left:
         order = torch.randperm(num_examples, generator=generator)
         for first in range(0, min(num_examples, left * params.batch_size), params.batch_size):

@@ -134,7 +134,7 @@ def _quoted(word: str) -> str:
 
 
 def _placed(key: str, value: Any, root: str) -> Any:
-    return f"{root}/{value}" if key in ("like", "curve", "picture", "confusion") else value
+    return value if key in ("seed", "root", "download", "as") else f"{root}/{value}"
 
 
 def _flags(values: Mapping[str, Any]) -> list[str]:

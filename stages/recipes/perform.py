@@ -29,6 +29,11 @@ def _paths(step: Step, root: Path) -> list[Path]:
     return [root / name for name in step.inputs]
 
 
+def _files(step: Step, root: Path, *names: str) -> dict[str, Any]:
+    """The options that name files, as arguments."""
+    return {name: root / step.options[name] for name in names if name in step.options}
+
+
 def _partition(step: Step, root: Path) -> Summary:
     from stages.data.params import PartitionParams
     from stages.partition import partition
@@ -59,7 +64,8 @@ def _train_client(step: Step, root: Path) -> Summary:
 
     model, *data = _paths(step, root)
     params, seed = _params(LocalTraining, step), step.options["seed"]
-    return train_client(model, data, root / step.out, params=params, seed=seed, force=True)
+    states = _files(step, root, "state", "server_state", "state_out")
+    return train_client(model, data, root / step.out, params=params, seed=seed, **states, force=True)
 
 
 def _encode(step: Step, root: Path) -> Summary:
@@ -67,7 +73,8 @@ def _encode(step: Step, root: Path) -> Summary:
     from stages.methods.params.encoding import Encoding
 
     model, update = _paths(step, root)
-    return encode(model, update, root / step.out, params=_params(Encoding, step), force=True)
+    before = _files(step, root, "previous")
+    return encode(model, update, root / step.out, params=_params(Encoding, step), **before, force=True)
 
 
 def _aggregate(step: Step, root: Path) -> Summary:
@@ -75,14 +82,17 @@ def _aggregate(step: Step, root: Path) -> Summary:
     from stages.methods.params.aggregation import Aggregation
 
     model, *messages = _paths(step, root)
-    return aggregate(model, messages, root / step.out, params=_params(Aggregation, step), force=True)
+    states, result = _files(step, root, "state", "state_out"), step.options.get("as", "model")
+    return aggregate(
+        model, messages, root / step.out, params=_params(Aggregation, step), result=result, **states, force=True
+    )
 
 
 def _evaluate(step: Step, root: Path) -> Summary:
     from stages.evaluate import evaluate
 
     model, data = _paths(step, root)
-    files = {name: root / path for name, path in step.options.items()}
+    files = _files(step, root, *step.options)
     return evaluate(model, data, root / step.out, **files, **step.params, force=True)
 
 

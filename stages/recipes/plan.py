@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from artifacts.errors import UsageError
+from stages.methods.params.local_training import KEEPS_STATE, SENDS_STATE, LocalTraining
 from stages.partition import numbered_clients
 from stages.randomness import numpy_stream
 from stages.recipes.recipe import Recipe
@@ -95,19 +96,13 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
         )
     ]
     steps.append(_evaluate(recipe, 0))
+    last_round: dict[str, int] = {}
     for round in range(1, recipe.rounds + 1):
         chosen = participants(clients, recipe.participation, round, seed)
-        steps += [step for client in chosen for step in _client_steps(recipe, client, round, seed)]
-        steps.append(
-            Step(
-                command="aggregate",
-                owner="server",
-                round=round,
-                inputs=(model_file(round - 1), *(message_file(client, round) for client in chosen)),
-                out=model_file(round),
-                params=recipe.section("aggregate"),
-            )
-        )
+        for client in chosen:
+            steps += _client_steps(recipe, client, round, last_round.get(client), seed)
+            last_round[client] = round
+        steps += _server_steps(recipe, chosen, round, len(clients))
         steps.append(_evaluate(recipe, round))
     return steps
 
@@ -125,19 +120,50 @@ def round_half_up(value: float) -> int:
     return int(value + 0.5)
 
 
-def _client_steps(recipe: Recipe, client: str, round: int, seed: int) -> list[Step]:
-    private = f"clients/{client}/private"
-    update = f"{private}/update-{round:04}.safetensors"
+def algorithm_of(recipe: Recipe) -> str:
+    return str(recipe.section("train-client").get("algorithm", LocalTraining.algorithm))
+
+
+def kept_state(client: str, round: int) -> str:
+    return f"clients/{client}/private/state-{round:04}.safetensors"
+
+
+def sent_state(client: str, round: int) -> str:
+    return f"clients/{client}/outbox/state-{round:04}.safetensors"
+
+
+def server_state(recipe: Recipe, round: int) -> str:
+    """Control variates go down to the clients; FedDyn's h stays with the server."""
+    folder = "outbox" if algorithm_of(recipe) in SENDS_STATE else "private"
+    return f"server/{folder}/state-{round:04}.safetensors"
+
+
+def _client_steps(recipe: Recipe, client: str, round: int, last: int | None, seed: int) -> list[Step]:
+    """What a client does in a round; `last` is the round in which it took part before."""
+    algorithm = algorithm_of(recipe)
+    keeps, sends = algorithm in KEEPS_STATE, algorithm in SENDS_STATE
+    update = f"clients/{client}/private/update-{round:04}.safetensors"
     model = model_file(round - 1)
-    return [
+    states = {}
+    if keeps and last is not None:
+        states["state"] = kept_state(client, last)
+    if sends and round > 1:
+        states["server_state"] = server_state(recipe, round - 1)
+    new_state = {"state_out": kept_state(client, round)} if keeps else {}
+    encoding = recipe.section("encode")
+    if algorithm == "fednova":
+        encoding["tell_steps"] = True
+    steps = [
         Step(
             command="train-client",
             owner=client,
             round=round,
             inputs=(model, data_file(client)),
+            needs=tuple(states.values()),
             out=update,
+            also_writes=tuple(new_state.values()),
             params=recipe.section("train-client"),
-            options={"seed": seed},
+            options={"seed": seed, **states, **new_state},
         ),
         Step(
             command="encode",
@@ -145,9 +171,66 @@ def _client_steps(recipe: Recipe, client: str, round: int, seed: int) -> list[St
             round=round,
             inputs=(model, update),
             out=message_file(client, round),
-            params=recipe.section("encode"),
+            params=encoding,
         ),
     ]
+    if sends:
+        before = {"previous": states["state"]} if "state" in states else {}
+        steps.append(
+            Step(
+                command="encode",
+                owner=client,
+                round=round,
+                inputs=(model, kept_state(client, round)),
+                needs=tuple(before.values()),
+                out=sent_state(client, round),
+                params={"method": "state"},
+                options=before,
+            )
+        )
+    return steps
+
+
+def _server_steps(recipe: Recipe, chosen: Sequence[str], round: int, num_clients: int) -> list[Step]:
+    """The next model and, where the algorithm has one, the server's next state."""
+    algorithm = algorithm_of(recipe)
+    params = recipe.section("aggregate")
+    model = model_file(round - 1)
+    before = {"state": server_state(recipe, round - 1)} if round > 1 else {}
+    options: dict[str, str] = {}
+    if algorithm == "fednova":
+        params |= {"rule": "fednova", "momentum": recipe.section("train-client").get("momentum", 0.0)}
+    if algorithm == "feddyn":
+        alpha = recipe.section("train-client").get("alpha")
+        params |= {"rule": "feddyn", "clients": num_clients} | ({"alpha": alpha} if alpha is not None else {})
+        options = {**before, "state_out": server_state(recipe, round)}
+    steps = [
+        Step(
+            command="aggregate",
+            owner="server",
+            round=round,
+            inputs=(model, *(message_file(client, round) for client in chosen)),
+            needs=tuple(path for key, path in options.items() if key == "state"),
+            out=model_file(round),
+            also_writes=tuple(path for key, path in options.items() if key == "state_out"),
+            params=params,
+            options=options,
+        )
+    ]
+    if algorithm in SENDS_STATE:
+        steps.append(
+            Step(
+                command="aggregate",
+                owner="server",
+                round=round,
+                inputs=(model, *(sent_state(client, round) for client in chosen)),
+                needs=tuple(before.values()),
+                out=server_state(recipe, round),
+                params={"clients": num_clients},
+                options={"as": "state", **before},
+            )
+        )
+    return steps
 
 
 def _evaluate(recipe: Recipe, round: int) -> Step:

@@ -41,6 +41,7 @@ def local(net, params, algorithm, round=1, seed=5):
         net,
         torch.from_numpy(IMAGES),
         torch.from_numpy(LABELS),
+        epoch_size=len(LABELS),
         params=params,
         algorithm=algorithm,
         round=round,
@@ -57,7 +58,7 @@ def numpy_local(params, mu=0.0, round=1, seed=5):
     start_weight, start_bias = weight.copy(), bias.copy()
     moved_weight, moved_bias = np.zeros_like(weight), np.zeros_like(bias)
     rate = params.rate(round)
-    for rows in batches(params, len(LABELS), torch.Generator().manual_seed(seed)):
+    for rows in batches(params, len(LABELS), num_steps(params, len(LABELS)), torch.Generator().manual_seed(seed)):
         grad_weight, grad_bias = numpy_gradient(weight, bias, rows.numpy())
         grad_weight = grad_weight + mu * (weight - start_weight) + params.weight_decay * weight
         grad_bias = grad_bias + mu * (bias - start_bias) + params.weight_decay * bias
@@ -80,7 +81,7 @@ CASES = {
 def test_update_equals_the_hand_worked_one(name):
     params, mu = CASES[name]
     net = softmax_net()
-    algorithm = FedProx(list(net.parameters()), mu) if mu else FedAvg()
+    algorithm = FedProx(dict(net.named_parameters()), mu) if mu else FedAvg()
     result = local(net, params, algorithm, round=3)
     weight, bias = numpy_local(params, mu, round=3)
     np.testing.assert_allclose(result.update["1.weight"].numpy(), weight, rtol=2e-5, atol=1e-6)
@@ -119,8 +120,9 @@ def test_batches_cover_each_pass_once(n, batch, epochs, steps):
         if steps
         else LocalTraining(batch_size=batch, local_epochs=epochs)
     )
-    drawn = [rows.tolist() for rows in batches(params, n, torch.Generator().manual_seed(n))]
-    assert len(drawn) == num_steps(params, n)
+    count = num_steps(params, n)
+    drawn = [rows.tolist() for rows in batches(params, n, count, torch.Generator().manual_seed(n))]
+    assert len(drawn) == count
     per_pass = -(-n // batch)
     for first in range(0, len(drawn) - per_pass + 1, per_pass):
         rows = [row for rows in drawn[first : first + per_pass] for row in rows]
@@ -155,6 +157,9 @@ def test_rate_of_a_round(values, round, expected):
         ({"momentum": 1.0}, "--momentum"),
         ({"mu": 0.1}, "--mu"),
         ({"algorithm": "fedprox", "mu": -1}, "--mu"),
+        ({"alpha": 0.1}, "--alpha"),
+        ({"algorithm": "feddyn", "alpha": 0}, "--alpha"),
+        ({"algorithm": "scaffold", "momentum": 0.9}, "--momentum"),
         ({"algorithm": "fedsgd", "local_epochs": 3}, "fedsgd"),
         ({"algorithm": "fedfoo"}, "--algorithm"),
         ({"lr_decay": 0.9}, "--lr-decay"),

@@ -110,9 +110,10 @@ def test_fedavg_on_iid_digits_passes_97_percent_within_ten_rounds(tmp_path):
 
 @pytest.mark.parametrize("name", names())
 def test_every_recipe_learns(tmp_path, name):
-    settings = ["partition.clients=3", "partition.scheme=iid", "partition.classes_per_client=null"]
+    settings = ["partition.clients=3", "partition.scheme=iid", "partition.alpha=null"]
     summary = run(change(load_recipe(name), settings, 3), tmp_path / "run", seed=0, workers=1)
     assert summary["loss"] < 0.9 * summary["curve"][0]["loss"]
+    assert_whole(tmp_path / "run")
 
 
 def test_participants_are_a_fair_draw_and_differ_between_rounds():

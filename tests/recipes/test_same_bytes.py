@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 BIN = Path(sys.executable).parent
+# SCAFFOLD with some of the clients: every kind of file, and clients whose last round is not the one before.
+RECIPE = "scaffold"
 SETTINGS = {
     "partition.clients": "3",
     "participation": "0.67",
@@ -39,7 +41,7 @@ def digests(folder):
 @pytest.fixture(scope="module")
 def by_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("by-run")
-    shell(["fedsynth", "run", "fedavg", *SMALL, "--workers", "2", "-o", "run"], folder)
+    shell(["fedsynth", "run", RECIPE, *SMALL, "--workers", "2", "-o", "run"], folder)
     return digests(folder / "run")
 
 
@@ -47,18 +49,19 @@ def test_the_run_holds_what_the_design_says(by_run):
     names = set(by_run)
     assert {"public/test.parquet", "public/model-0000.safetensors", "server/outbox/model-0002.safetensors"} <= names
     assert {"metrics/curve.csv", "metrics/curve.png", "metrics/confusion.png", "simulation/partition.png"} <= names
-    messages = [name for name in names if "/outbox/message-" in name]
-    assert len(messages) == 4  # two of three clients, in each of two rounds
+    for kind in ("message", "state"):  # two of three clients, in each of two rounds
+        assert len([name for name in names if f"/outbox/{kind}-" in name and name.startswith("clients/")]) == 4
+    assert "server/outbox/state-0002.safetensors" in names
 
 
 def test_one_worker_gives_the_same_bytes(by_run, tmp_path):
     # A different hash seed, to show that no set or dict order gets into a file.
-    shell(["fedsynth", "run", "fedavg", *SMALL, "--workers", "1", "-o", "run"], tmp_path, PYTHONHASHSEED="12345")
+    shell(["fedsynth", "run", RECIPE, *SMALL, "--workers", "1", "-o", "run"], tmp_path, PYTHONHASHSEED="12345")
     assert digests(tmp_path / "run") == by_run
 
 
 def test_the_shell_script_gives_the_same_bytes_even_twice(by_run, tmp_path):
-    shell(["fedsynth", "recipe", "fedavg", *SMALL, "--format", "sh", "-o", "pipeline.sh"], tmp_path)
+    shell(["fedsynth", "recipe", RECIPE, *SMALL, "--format", "sh", "-o", "pipeline.sh"], tmp_path)
     shell(["./pipeline.sh", "a folder"], tmp_path)
     assert digests(tmp_path / "a folder") == by_run
     shell(["./pipeline.sh", "a folder"], tmp_path)
@@ -66,7 +69,7 @@ def test_the_shell_script_gives_the_same_bytes_even_twice(by_run, tmp_path):
 
 
 def test_make_gives_the_same_bytes_and_then_has_nothing_to_do(by_run, tmp_path):
-    shell(["fedsynth", "recipe", "fedavg", *SMALL, "--format", "make", "-o", "Makefile"], tmp_path)
+    shell(["fedsynth", "recipe", RECIPE, *SMALL, "--format", "make", "-o", "Makefile"], tmp_path)
     shell(["make", "-j2"], tmp_path)
     assert digests(tmp_path / "run") == by_run
     assert "Nothing to be done" in shell(["make"], tmp_path).stdout
@@ -78,7 +81,7 @@ def test_make_gives_the_same_bytes_and_then_has_nothing_to_do(by_run, tmp_path):
 
 def test_another_seed_gives_other_bytes(by_run, tmp_path):
     other = [*SMALL[:3], "4", *SMALL[4:]]
-    shell(["fedsynth", "run", "fedavg", *other, "-o", "run"], tmp_path)
+    shell(["fedsynth", "run", RECIPE, *other, "-o", "run"], tmp_path)
     found = digests(tmp_path / "run")
     same = {name for name in by_run.keys() & found.keys() if by_run[name] == found[name]}
     assert same == set(), f"equal in spite of another seed: {same}"

@@ -8,7 +8,11 @@ from typing import Literal
 
 from stages.hyperparameters import HyperParameters, hyper
 
-Algorithm = Literal["fedavg", "fedsgd", "fedprox"]
+Algorithm = Literal["fedavg", "fedsgd", "fedprox", "scaffold", "feddyn", "fedpvr", "fednova"]
+
+# Whose clients keep something from round to round, and whose clients send it too. FedDyn's server keeps its own.
+KEEPS_STATE = ("scaffold", "fedpvr", "feddyn")
+SENDS_STATE = ("scaffold", "fedpvr")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +24,10 @@ class LocalTraining(HyperParameters):
         None, "Passes over the client's data in a round; 1 if neither this nor --local-steps is given.", symbol="E"
     )
     local_steps: int | None = hyper(None, "Gradient steps in a round, instead of epochs.", symbol="τ")
+    epochs_of: Literal["all", "first"] = hyper(
+        "all",
+        "What an epoch counts: all datasets, or the first alone, so that added synthetic data means no more steps.",
+    )
     batch_size: int = hyper(32, "Examples in a gradient step (fedsgd takes all of them).", symbol="B")
     learning_rate: float = hyper(0.1, "Step size in the first round.", symbol="η")
     lr_schedule: Literal["constant", "exponential", "cosine"] = hyper(
@@ -36,6 +44,13 @@ class LocalTraining(HyperParameters):
         source="paper",
         panel="fedprox",
     )
+    alpha: float | None = hyper(
+        None,
+        "feddyn: weight of the dynamic regulariser; 0.01, from Fedssyn's range, if not given.",
+        symbol="α",
+        source="paper",
+        panel="feddyn",
+    )
 
     def check(self) -> None:
         if self.local_epochs is not None and self.local_steps is not None:
@@ -47,9 +62,15 @@ class LocalTraining(HyperParameters):
         self.require(0 <= self.momentum < 1, "momentum", "from 0 up to, not including, 1")
         self.require(self.weight_decay >= 0, "weight_decay", "0 or more")
         self._check_schedule()
-        if self.algorithm != "fedprox":
-            self.require(self.mu is None, "mu", f"absent with --algorithm {self.algorithm} (it belongs to fedprox)")
+        for name, owner in (("mu", "fedprox"), ("alpha", "feddyn")):
+            absent = getattr(self, name) is None
+            rule = f"absent with --algorithm {self.algorithm} (it belongs to {owner})"
+            self.require(absent or self.algorithm == owner, name, rule)
         self.require(self.mu is None or self.mu >= 0, "mu", "0 or more")
+        self.require(self.alpha is None or self.alpha > 0, "alpha", "above 0")
+        if self.algorithm in SENDS_STATE:
+            # Option II reads the mean gradient off the weights, which momentum would blur.
+            self.require(self.momentum == 0, "momentum", f"0 with --algorithm {self.algorithm}")
         if self.algorithm == "fedsgd":
             alone = self.local_epochs in (None, 1) and self.local_steps in (None, 1)
             if not alone or self.momentum:
@@ -86,3 +107,8 @@ class LocalTraining(HyperParameters):
     def proximal_weight(self) -> float:
         """μ; 0.01 as in Fedssyn's experiments where none is given."""
         return 0.01 if self.mu is None else self.mu
+
+    @property
+    def dynamic_weight(self) -> float:
+        """FedDyn's α; 0.01 where none is given."""
+        return 0.01 if self.alpha is None else self.alpha
