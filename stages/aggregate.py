@@ -20,7 +20,7 @@ from artifacts.metadata import InputRef, Metadata
 from artifacts.places import PRIVATE, in_outbox
 from artifacts.publish import prepare
 from artifacts.tensors_file import TensorArtifact
-from stages.messages import check_claims, read_update
+from stages.messages import check_claims, exchanged, read_update
 from stages.methods import feddyn
 from stages.methods.averaging import WeightedMean, apply_update
 from stages.methods.fednova import NormalisedMean
@@ -51,6 +51,8 @@ def aggregate(
     outbox) does not say who took part; that stands in the server's private folder, as `<name>.lineage.json`.
     """
     custody: Custody = "downlink" if in_outbox(out) else "server"
+    if result == "update" and custody == "downlink":
+        raise UsageError(f"{out}: an aggregated update stays with the server; encode it, or aggregate --as model.")
     prepare(out, custody, force=force)
     _check_options(params, result, state, state_out, force=force)
     start = read_model(model)
@@ -81,17 +83,16 @@ def aggregate(
         simulation=gathered.simulation,
         versions=versions("numpy"),
     )
+    _check_overflow(tensors)
+    _check_overflow(kept)
     if custody == "downlink":
         # Written before the model: a model in an outbox always has its record.
         private = out.absolute().parent.parent / PRIVATE
         lineage.write_record(private / f"{out.stem}.lineage.json", out.name, gathered.references)
-    try:
-        if state_out is not None:
-            about = replace(metadata, kind="state", custody="server", params=params.to_json())
-            tensors_file.write(state_out, kept, about, force=force)
-        digest = tensors_file.write(out, tensors, metadata, force=force)
-    except ValueError as error:
-        raise InputError(f"the aggregate overflows: {error}. A message holds huge values.") from error
+    if state_out is not None:
+        about = replace(metadata, kind="state", custody="server", params=params.to_json())
+        tensors_file.write(state_out, kept, about, force=force)
+    digest = tensors_file.write(out, tensors, metadata, force=force)
     return {
         "out": str(out),
         "sha256": digest,
@@ -135,6 +136,13 @@ def _gather(
         report(number, len(ordered), path.name)
     gathered.mean = normalised.mean() if params.rule == "fednova" else plain.mean()
     return gathered
+
+
+def _check_overflow(tensors: Tensors) -> None:
+    """Finite messages can have a sum that is not; nothing is written then."""
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
+            raise InputError(f"the aggregate overflows in tensor {name!r}: a message holds huge values. Leave it out.")
 
 
 def _next_state(mean: Tensors, before: TensorArtifact | None, share: float) -> Tensors:
@@ -189,8 +197,9 @@ def _check_headers(messages: Sequence[Path], model: TensorArtifact, params: Aggr
     needed = {"num_examples": params.weights == "examples", "local_steps": params.rule == "fednova"}
     owners: dict[str, Path] = {}
     for path in messages:
-        metadata, _ = tensors_file.read_header(path)
+        metadata, specs = tensors_file.read_header(path)
         check_claims(path, metadata, model, states=states)
+        check_fits({spec.name: spec for spec in specs}, exchanged(model), path, partial=states)
         owner = metadata.client or str(path)
         if owner in owners:
             raise InputError(f"{path} and {owners[owner]} are both from client {owner!r}: a client counts once.")

@@ -17,7 +17,7 @@ from artifacts.digests import sha256_file
 from artifacts.errors import FedsynthError, InputError, VerificationError
 from artifacts.keys import Key
 from artifacts.ledger import Chain, Entry
-from artifacts.metadata import Metadata
+from artifacts.metadata import Metadata, MetadataError
 from artifacts.places import Place, RunFolder
 from stages.data.png import chunks
 from stages.progress import Report, silent
@@ -92,15 +92,13 @@ class AuditReport:
 
 def audit(target: Path, *, report: Report = silent) -> AuditReport:
     """Audit a whole run folder, or the folder of one participant."""
-    run = RunFolder(target)
+    run, result = RunFolder(target), AuditReport()
     if run.clients.is_dir():
-        names = run.client_names()
-        places = [run.client(name) for name in names] + [run.server]
+        places = [*_client_places(run, result), run.server]
     elif (target / "outbox").is_dir():
         places = [Place(target.absolute())]
     else:
         raise InputError(f"{target} is neither a run folder (clients/…) nor a participant's (outbox/).")
-    result = AuditReport()
     # What clients may have been given: the server's outbox and the public files, if they are at hand.
     known = _digests(run.public) | _digests(run.server.outbox) if len(places) > 1 else None
     for number, place in enumerate(places, start=1):
@@ -112,6 +110,16 @@ def audit(target: Path, *, report: Report = silent) -> AuditReport:
         Finding("note", "anchor", str(target), "no receipts: a ledger rewritten as a whole would not be noticed")
     )
     return result
+
+
+def _client_places(run: RunFolder, result: AuditReport) -> list[Place]:
+    places = []
+    for name in run.client_names():
+        try:
+            places.append(run.client(name))
+        except MetadataError as error:
+            result.findings.append(Finding("failure", "custody", str(run.clients / name), str(error)))
+    return places
 
 
 def _audit_place(place: Place, known: dict[str, Path] | None, result: AuditReport) -> None:
@@ -135,19 +143,22 @@ def _audit_place(place: Place, known: dict[str, Path] | None, result: AuditRepor
             result.findings.append(Finding("note", "ledger", where, "recorded, but not here: sent or unfinished"))
     secret, private = _private_side(place, result)
     for path in present:
-        failures = list(_check_file(path, chain.latest(path.name), place, sent))
+        entries = [entry for entry in chain.entries if entry.file == path.name]
+        failures = list(_check_file(path, entries, place, secret, sent))
         result.findings += [Finding("failure", check, str(path), what) for check, what in failures]
         if not failures:
             result.findings += _check_lineage(path, secret, private, known)
     _check_private_lineage(place, private, known, result)
 
 
-def _check_file(path: Path, entry: Entry | None, place: Place, sent: Sent) -> Iterator[tuple[str, str]]:
-    """Everything that can be said of one file in an outbox."""
+def _check_file(
+    path: Path, entries: list[Entry], place: Place, secret: Key | None, sent: Sent
+) -> Iterator[tuple[str, str]]:
+    """Everything that can be said of one file in an outbox; `entries` are those under its name."""
     if path.is_symlink() or not path.is_file():
         yield "outbox", "not a regular file"
         return
-    if entry is None:
+    if not entries:
         yield "ledger", "in the outbox, but not in the ledger"
     try:
         artifact: Any = dataset_file.read(path) if path.suffix == ".parquet" else tensors_file.read(path)
@@ -163,9 +174,11 @@ def _check_file(path: Path, entry: Entry | None, place: Place, sent: Sent) -> It
     sent.without_noise |= bool(metadata.disclosures) or not metadata.privacy
     sent.simulation |= metadata.simulation
     sent.digests[artifact.sha256] = path.name
-    if entry is not None:
+    if entries:
         told = (metadata.kind, metadata.round, list(metadata.privacy), list(metadata.disclosures))
-        if entry.sha256 != artifact.sha256 or entry.bytes != len(artifact.data):
+        # Any entry will do: a replacement that was entered and then killed leaves the file of the entry before.
+        entry = next((e for e in entries if (e.sha256, e.bytes) == (artifact.sha256, len(artifact.data))), None)
+        if entry is None:
             yield "digest", "not the bytes that the ledger records"
         elif (entry.kind, entry.round, entry.privacy, entry.disclosures) != told:
             yield "ledger", "the ledger describes it otherwise than the file itself"
@@ -181,9 +194,9 @@ def _check_file(path: Path, entry: Entry | None, place: Place, sent: Sent) -> It
         extra = {name for png in artifact.pngs for name in chunks(png.as_py())} - _CRITICAL_CHUNKS
         if extra:
             yield "images", f"a PNG carries the chunk {min(extra)}, which no viewer shows"
-    if place.key.exists():
-        secret = place.key.read_bytes()
-        if secret and (secret in artifact.data or secret.hex().encode() in artifact.data):
+    if secret is not None:
+        raw = secret.secret
+        if raw in artifact.data or raw.hex().encode() in artifact.data:
             yield "secrets", "the secret key stands in the file"
 
 

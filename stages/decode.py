@@ -19,9 +19,8 @@ from stages.versions import versions
 def decode(model: Path, message: Path, out: Path, *, apply: bool = False, force: bool = False) -> Summary:
     """Write the update in `message`; or the model that results from applying it."""
     place = Place.of(out)
-    custody: Custody = "private" if place is not None and not place.is_server else "server"
-    if apply and in_outbox(out):
-        custody = "downlink"
+    at_client = place is not None and not place.is_server
+    custody: Custody = "private" if at_client else "downlink" if apply and in_outbox(out) else "server"
     prepare(out, custody, force=force)
     start = read_model(model)
     source = read_update(message, start)

@@ -54,7 +54,7 @@ def encode(
         client=name,
         round=round,
         params=params.to_json(),
-        counts={} if sends_state else {count: change.metadata.counts[count] for count in told},
+        counts={} if sends_state else _counts(change, told),
         inputs=(
             lineage.by_digest(start, "model"),
             *(
@@ -88,6 +88,13 @@ def _check_belongs(model: TensorArtifact, update: TensorArtifact, client: str) -
         raise InputError(f"{update.path} is the update of client {update.metadata.client!r}, not of {client!r}.")
     if InputRef(role="model", kind="model", sha256=model.sha256) not in update.metadata.inputs:
         raise InputError(f"{update.path} was not trained from {model.path}. Give the model that it started from.")
+
+
+def _counts(update: TensorArtifact, names: list[str]) -> dict[str, int]:
+    missing = [name for name in names if name not in update.metadata.counts]
+    if missing:
+        raise InputError(f"{update.path} does not say its {missing[0]}, which the message should tell. Train again.")
+    return {name: update.metadata.counts[name] for name in names}
 
 
 def _read_previous(state: TensorArtifact, previous: Path | None, *, sends_state: bool) -> TensorArtifact | None:

@@ -120,5 +120,5 @@ def _read_curve(path: Path) -> list[tuple[float, ...]]:
         if tuple(header) != _COLUMNS:
             raise ValueError(f"its columns are {', '.join(header)}")
         return [tuple(float(cell) for cell in row) for row in rows]
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise InputError(f"{path} is not a curve that evaluate wrote: {error}. Move it away.") from error

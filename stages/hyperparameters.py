@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 Source = Literal["paper", "ours"]
@@ -26,7 +27,8 @@ class HyperParameters:
     """Base of every parameter class."""
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        declared: Any = type(self)
+        hints = _hints(declared)
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             object.__setattr__(self, f.name, _coerce(f.name, value, hints[f.name]))
@@ -57,6 +59,11 @@ class HyperParameters:
             known = ", ".join(sorted(cls.names()))
             raise ValueError(f"unknown parameter {unknown[0]!r}; known: {known}")
         return cls(**given)
+
+
+@cache
+def _hints(declared: type) -> dict[str, Any]:
+    return get_type_hints(declared)
 
 
 def _coerce(name: str, value: Any, hint: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from artifacts import dataset_file, tensors_file
-from artifacts.errors import UsageError
+from artifacts.errors import InputError, UsageError
 from artifacts.metadata import Metadata
 from artifacts.publish import prepare
 from stages.model_file import model_params
@@ -19,7 +19,10 @@ def init_model(like: Path, out: Path, *, params: NetParams, seed: int, force: bo
     """Write the initial model for images like those of the dataset `like` (no row is read)."""
     prepare(out, "public", force=force)
     about = dataset_file.read_metadata(like).params
-    shape = InputShape(**{k: about[k] for k in ("channels", "height", "width", "num_classes")})
+    try:
+        shape = InputShape(**{k: about[k] for k in ("channels", "height", "width", "num_classes")})
+    except ValueError as error:
+        raise InputError(f"{like} is no dataset to make a model for: {error}.") from error
 
     import torch
 

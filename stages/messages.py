@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from artifacts import tensors_file
 from artifacts.errors import InputError
@@ -31,6 +34,10 @@ def read_update(path: Path, model: TensorArtifact, *, states: bool = False) -> T
     """A message, update or sent state, whole, whose tensors are the model's."""
     artifact = tensors_file.read(path)
     check_claims(path, artifact.metadata, model, states=states)
-    exchanged = {name: tensor for name, tensor in model.tensors.items() if tensor.dtype.kind == "f"}
-    check_fits(artifact.tensors, exchanged, path, partial=states)
+    check_fits(artifact.tensors, exchanged(model), path, partial=states)
     return artifact
+
+
+def exchanged(model: TensorArtifact) -> dict[str, NDArray[Any]]:
+    """The tensors of a model that messages carry: all but batch norm's counters."""
+    return {name: tensor for name, tensor in model.tensors.items() if tensor.dtype.kind == "f"}

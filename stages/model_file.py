@@ -47,15 +47,17 @@ def to_module(model: TensorArtifact, device: torch.device) -> nn.Module:
     """The network with the file's weights. Names and shapes must be the network's own."""
     import torch
 
-    from stages.nets.build import build
+    from stages.nets.build import skeleton
 
     try:
-        module = build(*network_of(model.metadata, model.path))
-    except ValueError as error:
-        raise InputError(f"{model.path} describes a network that cannot be built: {error}.") from error
-    check_fits(model.tensors, {n: t.numpy() for n, t in module.state_dict().items()}, model.path)
-    # The file's arrays are read-only views: copied once, into the module's own memory.
-    module.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in model.tensors.items()})
+        module = skeleton(*network_of(model.metadata, model.path))
+    except (ValueError, RuntimeError, OverflowError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{model.path} describes a network that cannot be built: {reason}.") from error
+    check_fits(model.tensors, module.state_dict(), model.path)
+    # Memory is taken for what the file holds, not for what it claims. Its arrays are read-only views: copied once.
+    weights = {name: torch.from_numpy(array.copy()) for name, array in model.tensors.items()}
+    module.load_state_dict(weights, assign=True)
     return module.to(device)
 
 

@@ -38,8 +38,7 @@ def partition(
     """Write the run folder `out`. Its record, `simulation/partition.json`, comes last: without it, run again."""
     run = RunFolder(out)
     record = run.simulation / "partition.json"
-    if record.exists() and not force:
-        raise atomic.exists_error(record)
+    atomic.refuse_existing(record, force=force)
     found = load(
         source,
         root=root,

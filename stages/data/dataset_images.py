@@ -91,7 +91,7 @@ def _decode(path: Path) -> LoadedDataset:
     artifact = dataset_file.read(path)
     params = artifact.metadata.params
     shape = (params["channels"], params["height"], params["width"])
-    images = np.empty((len(artifact), *shape), np.uint8)
+    images: list[NDArray[np.uint8]] = []  # grows with what is there, not with what the file claims
     for row, png in enumerate(artifact.pngs):
         try:
             image = decode_png(png.as_py())
@@ -99,6 +99,7 @@ def _decode(path: Path) -> LoadedDataset:
             raise InputError(f"{path}, row {row}: {error}. Get the file again.") from error
         if image.shape != shape:
             raise InputError(f"{path}, row {row}: an image of {image.shape}, but the file says {shape}.")
-        images[row] = image
-    content = LabelledImages(images, artifact.labels.copy(), tuple(params["class_names"]))
+        images.append(image)
+    stacked = np.stack(images) if images else np.empty((0, *shape), np.uint8)
+    content = LabelledImages(stacked, artifact.labels.copy(), tuple(params["class_names"]))
     return LoadedDataset(artifact.metadata, artifact.sha256, content)

@@ -34,14 +34,19 @@ _ONE_SIZE: dict[str, Callable[[InputShape], Net]] = {
 _SIZED: dict[str, Callable[[InputShape, int, int], Net]] = {"mlp": mlp, "convnet": convnet}
 
 
-def build(params: NetParams, shape: InputShape) -> Net:
-    """The network on the CPU, its weights NaN until `initialise` or `load_state_dict` fills them.
+def skeleton(params: NetParams, shape: InputShape) -> Net:
+    """The network without memory for its weights (on the meta device), to hold a file's shapes against.
 
     Raises `ValueError` where the network cannot take images of this size.
     """
     with torch.device("meta"):
         sized = _SIZED.get(params.arch)
-        net = sized(shape, *params.size()) if sized else _ONE_SIZE[params.arch](shape)
+        return sized(shape, *params.size()) if sized else _ONE_SIZE[params.arch](shape)
+
+
+def build(params: NetParams, shape: InputShape) -> Net:
+    """The network on the CPU, its weights NaN until `initialise` or `load_state_dict` fills them."""
+    net = skeleton(params, shape)
     net.to_empty(device="cpu")
     # Left as it is, the memory holds whatever was there before: plausible numbers, other ones each time.
     for tensor in itertools.chain(net.parameters(), net.buffers()):

@@ -18,6 +18,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
         loaded = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}. Check the path.") from error
+    except RecursionError:
+        raise InputError(f"{path} is nested too deeply.") from None
     except (yaml.YAMLError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path} does not parse: {reason}.") from error
