@@ -7,6 +7,7 @@ lock on its temporary file, so that a later writer can tell a stale leftover fro
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -22,6 +23,12 @@ def exists_error(path: Path) -> InputError:
     return InputError(f"{path} already exists. Add --force to replace it, or choose another --out.")
 
 
+def refuse_existing(path: Path, *, force: bool) -> None:
+    with explained(path):
+        if not force and path.exists():
+            raise exists_error(path)
+
+
 @contextlib.contextmanager
 def staged(path: Path, chunks: Chunks, *, mode: int = 0o644, staging: Path | None = None) -> Iterator[Path]:
     """Write `chunks` to a temporary file beside `path` (or in `staging`) and yield it, ready to be put in place."""
@@ -30,11 +37,9 @@ def staged(path: Path, chunks: Chunks, *, mode: int = 0o644, staging: Path | Non
         folder.mkdir(parents=True, exist_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(folder, path.name)
-        temporary = folder / f".{path.name}.{secrets.token_hex(8)}.part"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        temporary, descriptor = _open_temporary(folder, path.name, mode)
     try:
         with explained(path), os.fdopen(descriptor, "wb") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
             for chunk in chunks:
                 handle.write(chunk)
             handle.flush()
@@ -59,8 +64,7 @@ def place(temporary: Path, path: Path, *, force: bool) -> None:
 
 def write(path: Path, chunks: Chunks, *, force: bool, mode: int = 0o644) -> None:
     """Write a file that is whole or absent."""
-    if path.exists() and not force:
-        raise exists_error(path)
+    refuse_existing(path, force=force)
     with staged(path, chunks, mode=mode) as temporary:
         place(temporary, path, force=force)
 
@@ -79,9 +83,20 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror or error}. Nothing was left behind; mend that and run again."
-        ) from error
+        # mkdir says «File exists» of a file where a folder is needed, which is no help.
+        reason = os.strerror(errno.ENOTDIR) if isinstance(error, FileExistsError) else error.strerror or error
+        raise InputError(f"cannot write {path}: {reason}. Nothing was left behind; mend that and run again.") from error
+
+
+def _open_temporary(folder: Path, name: str, mode: int) -> tuple[Path, int]:
+    """A new temporary file with its lock held. Another writer may sweep it before the lock: then once more."""
+    while True:
+        temporary = folder / f".{name}.{secrets.token_hex(8)}.part"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return temporary, descriptor
+        os.close(descriptor)
 
 
 def _sweep(folder: Path, name: str) -> None:

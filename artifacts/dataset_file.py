@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from artifacts import seal
+from artifacts import parquet_layout, seal
 from artifacts.digests import ZEROS, canonical_json, sha256_hex
 from artifacts.errors import InputError
 from artifacts.metadata import KEY, Metadata, MetadataError, SealedMetadata, parse
@@ -32,8 +32,10 @@ from artifacts.tensors_file import damaged, unreadable
 
 _IMAGE = pa.struct([pa.field("bytes", pa.binary()), pa.field("path", pa.string())])
 _COLUMNS = [pa.field("image", _IMAGE), pa.field("label", pa.int64())]
-_ROWS_PER_GROUP = 1000
-MAX_FOOTER = 64 * 1024 * 1024
+ROWS_PER_GROUP = 1000
+_BLOCK = 1 << 16
+MAX_FOOTER = 16 * 1024 * 1024
+MAX_SIDE = 4096  # a reader allocates images of the size that a file claims
 PARAMS = {"num_classes", "channels", "height", "width", "class_names"}
 
 
@@ -62,21 +64,25 @@ def write(
 ) -> str:
     """Write labelled PNGs as one artifact and return the file's SHA-256."""
     names = _check_params(metadata)
-    _check_labels(labels, len(names))
+    try:
+        _check_labels(labels, len(names))
+    except ValueError as error:
+        raise InputError(f"{path}: {error}.") from error
     images = pa.array(pngs, pa.binary())
-    table_images = pa.StructArray.from_arrays([images, pa.nulls(len(pngs), pa.string())], fields=list(_IMAGE))
     payload_sha256 = _payload_digest(pa.chunked_array([images]), labels)
-
-    text = canonical_json(metadata.to_json(payload_sha256=payload_sha256, seal_sha256=ZEROS))
-    data = _render(table_images, labels, {"huggingface": _huggingface(names), KEY: text})
+    sink = io.BytesIO()
+    with open_writer(sink) as writer:
+        write_rows(writer, images, labels)
+        writer.add_key_value_metadata(unsealed_text(metadata, payload_sha256))
+    data = sink.getvalue()
     position = _seal_position(data)
     sealed = seal.compute(data, position).encode()
     return publish(path, [data[:position], sealed, data[position + 64 :]], metadata, force=force)
 
 
-def _render(images: pa.StructArray, labels: NDArray[np.int64], text: dict[str, str]) -> bytes:
-    sink = io.BytesIO()
-    with pq.ParquetWriter(
+def open_writer(sink: Path | io.BytesIO) -> pq.ParquetWriter:
+    """A writer of the one layout that `parquet_layout` lets pass."""
+    return pq.ParquetWriter(
         sink,
         pa.schema(_COLUMNS),
         compression="none",
@@ -84,11 +90,20 @@ def _render(images: pa.StructArray, labels: NDArray[np.int64], text: dict[str, s
         write_statistics=False,
         write_page_checksum=True,
         store_schema=False,  # a second copy of the metadata would stand in it, base64-encoded
-    ) as writer:
-        table = pa.Table.from_arrays([images, pa.array(labels)], schema=pa.schema(_COLUMNS))
-        writer.write_table(table, row_group_size=_ROWS_PER_GROUP)
-        writer.add_key_value_metadata(text)
-    return sink.getvalue()
+    )
+
+
+def write_rows(writer: pq.ParquetWriter, images: pa.BinaryArray, labels: NDArray[np.int64]) -> None:
+    """Write rows, in row groups of one size; who writes a file in pieces gives whole row groups, but for the last."""
+    column = pa.StructArray.from_arrays([images, pa.nulls(len(images), pa.string())], fields=list(_IMAGE))
+    table = pa.Table.from_arrays([column, pa.array(labels)], schema=pa.schema(_COLUMNS))
+    writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+
+
+def unsealed_text(metadata: Metadata, payload_sha256: str) -> dict[str, str]:
+    """What stands in the footer, with zeros where the seal will be."""
+    text = canonical_json(metadata.to_json(payload_sha256=payload_sha256, seal_sha256=ZEROS))
+    return {"huggingface": _huggingface(_check_params(metadata)), KEY: text}
 
 
 def read(path: Path) -> DatasetArtifact:
@@ -98,18 +113,12 @@ def read(path: Path) -> DatasetArtifact:
     except OSError as error:
         raise unreadable(path, error) from error
     try:
-        # The seal comes first: a damaged file is never handed to the Parquet parser.
+        # The seal and the layout come first: a damaged or hostile file is never handed to the Parquet parser.
         position = _seal_position(data)
         if seal.compute(data, position) != data[position : position + 64].decode("ascii", "replace"):
             raise ValueError("the file does not match its seal")
         sealed, table = _parse(data)
-        images = pc.struct_field(table["image"], "bytes")
-        if table["label"].null_count or images.null_count or table["image"].null_count:
-            raise ValueError("a row has no image or no label")
-        if pc.struct_field(table["image"], "path").null_count != len(table):
-            raise ValueError("a row names a path; a dataset artifact never does")
-        labels = table["label"].to_numpy().astype(np.int64, copy=False)
-        _check_labels(labels, len(_check_params(sealed.metadata)))
+        images, labels = check_rows(table, sealed.metadata)
         if _payload_digest(images, labels) != sealed.payload_sha256:
             raise ValueError("the rows do not match their digest")
     except (ValueError, MetadataError, pa.ArrowException, OSError) as error:
@@ -118,18 +127,34 @@ def read(path: Path) -> DatasetArtifact:
 
 
 def read_metadata(path: Path) -> Metadata:
-    """Read what the file says it is, from its footer. The rows are not checked."""
+    """Read what the file says it is, from its footer. The file is whole; its rows are not looked at."""
     try:
         with path.open("rb") as handle:
-            size = handle.seek(0, io.SEEK_END)
-            handle.seek(max(0, size - 8))
-            _footer(handle.read(8), size)
-            text = pq.read_metadata(handle).metadata or {}
-        return parse(text.get(KEY.encode(), b"").decode()).metadata
-    except FileNotFoundError as error:
+            return read_sealed(handle).metadata
+    except OSError as error:
         raise unreadable(path, error) from error
-    except (ValueError, MetadataError, pa.ArrowException, OSError) as error:
+    except (ValueError, MetadataError) as error:
         raise damaged(path, error) from error
+
+
+def read_sealed(handle: BinaryIO) -> SealedMetadata:
+    """What an open file says it is, if it matches its seal, in constant memory."""
+    start, end, position = find_footer(handle)
+    handle.seek(start)
+    sealed = _check_text(parquet_layout.read_text(handle.read(end - start)))
+    handle.seek(0)
+    if seal.compute_stream(handle, position) != sealed.seal_sha256:
+        raise ValueError("the file does not match its seal")
+    return sealed
+
+
+def find_footer(handle: BinaryIO) -> tuple[int, int, int]:
+    """Where the footer of an open file begins, where it ends, and where the digits of the seal stand in it."""
+    size = handle.seek(0, io.SEEK_END)
+    handle.seek(max(0, size - 8))
+    start, end = _footer(handle.read(8), size)
+    handle.seek(start)
+    return start, end, start + seal.find(handle.read(end - start), escaped=False)
 
 
 def _footer(tail: bytes, size: int) -> tuple[int, int]:
@@ -148,47 +173,67 @@ def _seal_position(data: bytes) -> int:
 
 
 def _parse(data: bytes) -> tuple[SealedMetadata, pa.Table]:
-    """Look at the footer first, and at the rows only if they are laid out as we write them."""
-    source = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-    footer, schema = source.metadata, source.schema_arrow
-    text = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
-    if text.keys() != {KEY, "huggingface"}:
-        raise ValueError(f"its metadata must be {KEY!r} and 'huggingface', found {sorted(text) or 'none'}")
+    """Look at the layout and the metadata first, and at the rows only if all is as we write it."""
+    sealed = _check_text(parquet_layout.check(data, *_footer(data[-8:], len(data))))
+    return sealed, open_rows(pa.BufferReader(data), len(data)).read(use_threads=False)
+
+
+def open_rows(source: pa.BufferReader | BinaryIO, size: int, *, buffer_size: int = 0) -> pq.ParquetFile:
+    """Arrow's reader, for a file of `size` bytes whose layout was checked."""
+    rows = pq.ParquetFile(source, page_checksum_verification=True, buffer_size=buffer_size, pre_buffer=False)
+    if rows.metadata.num_rows * 8 > size:
+        raise ValueError(f"it claims {rows.metadata.num_rows} rows, more than fit into {size} bytes")
+    return rows
+
+
+def check_rows(table: pa.Table, metadata: Metadata) -> tuple[pa.ChunkedArray, NDArray[np.int64]]:
+    """The images and the labels, if each row is as a dataset's rows are."""
+    if not table.schema.remove_metadata().equals(pa.schema(_COLUMNS)):
+        raise ValueError("its columns must be image {bytes, path} and label (int64)")
+    images = pc.struct_field(table["image"], "bytes")
+    if table["label"].null_count or images.null_count or table["image"].null_count:
+        raise ValueError("a row has no image or no label")
+    if pc.struct_field(table["image"], "path").null_count != len(table):
+        raise ValueError("a row names a path; a dataset artifact never does")
+    labels = table["label"].to_numpy().astype(np.int64, copy=False)
+    _check_labels(labels, len(_check_params(metadata)))
+    return images, labels
+
+
+def _check_text(text: dict[str, str]) -> SealedMetadata:
     sealed = parse(text[KEY])
     if sealed.metadata.kind != "dataset":
         raise ValueError(f"it is a {sealed.metadata.kind}, but a dataset is needed")
     if text["huggingface"] != _huggingface(_check_params(sealed.metadata)):
         raise ValueError("its 'huggingface' metadata do not fit its own")
-    if not schema.remove_metadata().equals(pa.schema(_COLUMNS)):
-        raise ValueError("its columns must be image {bytes, path} and label (int64)")
-    for group in range(footer.num_row_groups):
-        for column in range(footer.num_columns):
-            _check_column(footer.row_group(group).column(column), len(data))
-    if footer.num_rows * 8 > len(data):
-        raise ValueError(f"it claims {footer.num_rows} rows, more than fit into {len(data)} bytes")
-    return sealed, source.read(use_threads=False)
+    return sealed
 
 
-def _check_column(column: Any, size: int) -> None:
-    """Plain pages only: a dictionary or a compressed page could claim far more than the file's size."""
-    plain = column.compression == "UNCOMPRESSED" and set(column.encodings) <= {"PLAIN", "RLE"}
-    if not plain or column.total_uncompressed_size > size or column.has_dictionary_page:
-        raise ValueError("its pages are not stored plain, as a dataset artifact's are")
-    if column.is_stats_set:
-        raise ValueError("it carries column statistics, which a dataset artifact never does")
+class PayloadDigest:
+    """SHA-256 of the column bytes: the labels, the lengths of the images, the images, each little-endian."""
+
+    def __init__(self, labels: NDArray[Any], lengths: NDArray[Any]) -> None:
+        self._state = hashlib.sha256()
+        for column in (labels, lengths):
+            for first in range(0, len(column), _BLOCK):  # so that 8 bytes a row never stand in memory at once
+                self._state.update(column[first : first + _BLOCK].astype("<i8").tobytes())
+
+    def add(self, images: pa.BinaryArray) -> None:
+        _, offsets, values = images.buffers()
+        if values is None or not len(images):
+            return
+        bounds = np.frombuffer(offsets, np.int32)[images.offset : images.offset + len(images) + 1]
+        self._state.update(memoryview(values)[int(bounds[0]) : int(bounds[-1])])
+
+    def hexdigest(self) -> str:
+        return self._state.hexdigest()
 
 
 def _payload_digest(images: pa.ChunkedArray, labels: NDArray[np.int64]) -> str:
-    """SHA-256 of the column bytes: the labels, the lengths of the images, the images, each little-endian."""
-    state = hashlib.sha256(labels.astype("<i8").tobytes())
-    state.update(pc.binary_length(images).to_numpy().astype("<i8").tobytes())
+    digest = PayloadDigest(labels, pc.binary_length(images).to_numpy())
     for chunk in images.chunks:
-        _, offsets, values = chunk.buffers()
-        if values is None or not len(chunk):
-            continue
-        bounds = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
-        state.update(memoryview(values)[int(bounds[0]) : int(bounds[-1])])
-    return state.hexdigest()
+        digest.add(chunk)
+    return digest.hexdigest()
 
 
 def _check_params(metadata: Metadata) -> list[str]:
@@ -199,8 +244,9 @@ def _check_params(metadata: Metadata) -> list[str]:
     names = params["class_names"]
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise MetadataError("class_names is not a list of names")
-    sizes = [params[k] for k in ("num_classes", "channels", "height", "width")]
-    if not all(type(n) is int and n in range(1, 65537) for n in sizes) or len(names) != params["num_classes"]:
+    limits = {"num_classes": 65536, "channels": 4, "height": MAX_SIDE, "width": MAX_SIDE}
+    whole = all(type(params[name]) is int and 1 <= params[name] <= most for name, most in limits.items())
+    if not whole or len(names) != params["num_classes"]:
         raise MetadataError("num_classes, channels, height and width do not fit")
     return names
 
@@ -208,7 +254,7 @@ def _check_params(metadata: Metadata) -> list[str]:
 def _check_labels(labels: NDArray[np.int64], num_classes: int) -> None:
     if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
         bad = labels[(labels < 0) | (labels >= num_classes)][0]
-        raise InputError(f"label {bad} is out of range: there are {num_classes} classes, counted from 0.")
+        raise ValueError(f"label {bad} is out of range: there are {num_classes} classes, counted from 0")
 
 
 def _huggingface(class_names: list[str]) -> str:

@@ -68,19 +68,22 @@ def write(path: Path, key: Key, *, force: bool = False) -> None:
 def read(path: Path) -> Key:
     """Read a key, refusing one that others could have read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Without O_NONBLOCK a pipe in the key's place would be waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         raise InputError(f"no key at {path}. Make one with: fedsynth keygen -o {path}") from None
     except OSError as error:
         raise InputError(f"cannot read the key {path}: {error.strerror}.") from error
-    with os.fdopen(descriptor, "rb") as handle:
-        status = os.fstat(handle.fileno())
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise InputError(f"the key {path} is not a regular file.")
         if status.st_mode & 0o077:
             found = stat.S_IMODE(status.st_mode)
             raise InputError(f"the key {path} can be read by others (mode {found:04o}). Run: chmod 600 {path}")
-        secret = handle.read(SIZE + 1)
+        secret = os.read(descriptor, SIZE + 1)
+    finally:
+        os.close(descriptor)
     if len(secret) != SIZE:
         found_size = f"{len(secret)} bytes" if len(secret) < SIZE else f"more than {SIZE} bytes"
         raise InputError(f"the key {path} must hold exactly {SIZE} bytes, found {found_size}.")

@@ -8,6 +8,7 @@ or unfinished», a file without an entry is a failure. The ledger itself is priv
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -18,10 +19,13 @@ from typing import Any
 
 from artifacts.atomic import explained, sync_folder
 from artifacts.digests import ZEROS, canonical_json, sha256_hex
-from artifacts.errors import VerificationError
+from artifacts.errors import InputError, VerificationError
 from artifacts.metadata import Metadata
 
-_FIELDS = {"seq", "file", "sha256", "bytes", "kind", "round", "privacy", "disclosures", "previous"}
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "seq": (int,), "file": (str,), "sha256": (str,), "bytes": (int,), "kind": (str,), "round": (int, type(None)),
+    "privacy": (list,), "disclosures": (list,), "previous": (str,),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,9 +55,13 @@ class Chain:
 
 def read(path: Path) -> Chain:
     """Read and check the chain; raise `VerificationError` naming the first line that does not fit."""
-    with contextlib.suppress(FileNotFoundError):
-        return _parse(path, path.read_bytes())
-    return Chain([], ZEROS)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Chain([], ZEROS)
+    except OSError as error:
+        raise InputError(f"cannot read the ledger {path}: {error.strerror}.") from error
+    return _parse(path, data)
 
 
 def _parse(path: Path, data: bytes) -> Chain:
@@ -65,9 +73,10 @@ def _parse(path: Path, data: bytes) -> Chain:
         where = f"{path}, line {number}"
         try:
             fields = json.loads(line)
-        except ValueError:
+            canonical = canonical_json(fields).encode() == line
+        except (ValueError, RecursionError):
             raise VerificationError(f"{where}: not JSON. The ledger was edited or damaged.") from None
-        if not isinstance(fields, dict) or fields.keys() != _FIELDS or canonical_json(fields).encode() != line:
+        if not canonical or not _is_entry(fields):
             raise VerificationError(f"{where}: not a ledger entry as fedsynth writes it. The ledger was edited.")
         if fields["previous"] != head or fields["seq"] != number:
             raise VerificationError(
@@ -76,6 +85,12 @@ def _parse(path: Path, data: bytes) -> Chain:
         entries.append(Entry(**fields))
         head = sha256_hex(line)
     return Chain(entries, head, unfinished_tail=bool(tail))
+
+
+def _is_entry(fields: Any) -> bool:
+    if not isinstance(fields, dict) or fields.keys() != _FIELDS.keys():
+        return False
+    return all(type(value) in _FIELDS[name] for name, value in fields.items())
 
 
 @contextlib.contextmanager
@@ -103,8 +118,9 @@ class LockedLedger:
             latest = chain.latest(file)
             if latest is not None and latest.sha256 == sha256:
                 return
+            end = data.rfind(b"\n") + 1
             if chain.unfinished_tail:
-                os.ftruncate(self._descriptor, data.rfind(b"\n") + 1)
+                os.ftruncate(self._descriptor, end)
             entry = {
                 "seq": len(chain.entries) + 1,
                 "file": file,
@@ -117,9 +133,13 @@ class LockedLedger:
                 "previous": chain.head,
             }
             line = canonical_json(entry).encode() + b"\n"
-            if os.write(self._descriptor, line) != len(line):
-                raise OSError(28, "No space left on device")
-            os.fsync(self._descriptor)
+            try:
+                if os.write(self._descriptor, line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(self._descriptor)
+            except OSError:
+                os.ftruncate(self._descriptor, end)
+                raise
             sync_folder(self._path.parent)
 
 

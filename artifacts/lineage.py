@@ -49,6 +49,6 @@ def read_record(path: Path) -> list[InputRef]:
         references = [InputRef(**entry) for entry in json.loads(path.read_text())["inputs"]]
         for reference in references:
             reference.check()
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path} is not a lineage record: {error}. Get it again.") from error
     return references

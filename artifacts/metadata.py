@@ -39,6 +39,8 @@ class MetadataError(ValueError):
 
 def check_client_name(name: str) -> str:
     """Client names become folder names: letters, digits, dot, dash and underscore only, never a path."""
+    if name == "server":
+        raise MetadataError("client name 'server' is not allowed: a folder of that name is the server's")
     if not _CLIENT.fullmatch(name):
         raise MetadataError(
             f"client name {name!r} is not allowed: use 1 to 64 letters, digits, '.', '-' or '_', "
@@ -120,7 +122,7 @@ class Metadata:
             told = self.custody == "private" or name in self.disclosures
             _require(told, f"{name!r} is stated but not among the disclosures")
         if self.custody in ("outbound", "downlink"):
-            _require(self.seed is None, f"a seed stands in {self.custody} metadata")
+            _require(self.seed is None and "seed" not in self.params, f"a seed stands in {self.custody} metadata")
         if self.custody == "outbound":
             _require(self.client is not None, "an outbound file names no client")
 
@@ -204,7 +206,11 @@ def parse(text: str) -> SealedMetadata:
     sealed = SealedMetadata(metadata, fields["payload_sha256"], fields["seal_sha256"])
     # Key order and spacing could carry bits: only the one canonical text is read.
     again = metadata.to_json(payload_sha256=sealed.payload_sha256, seal_sha256=sealed.seal_sha256)
-    _require(canonical_json(again) == text, "the metadata is not in canonical form")
+    try:
+        canonical = canonical_json(again) == text
+    except RecursionError as error:
+        raise MetadataError("the metadata is nested too deeply") from error
+    _require(canonical, "the metadata is not in canonical form")
     return sealed
 
 

@@ -26,8 +26,7 @@ def prepare(path: Path, custody: Custody, *, force: bool) -> None:
         )
     if not leaves and in_outbox(path):
         raise UsageError(f"{path}: a file that is {custody} may not stand in an outbox. Choose another --out.")
-    if path.exists() and not force:
-        raise atomic.exists_error(path)
+    atomic.refuse_existing(path, force=force)
 
 
 def publish(path: Path, chunks: Sequence[bytes | memoryview], metadata: Metadata, *, force: bool) -> str:
@@ -40,18 +39,39 @@ def publish(path: Path, chunks: Sequence[bytes | memoryview], metadata: Metadata
     if not in_outbox(path):
         atomic.write(path, chunks, force=force)
         return digest
+    # Staged outside the outbox: whatever stands in there, even for a moment, has its entry.
+    with atomic.staged(path, chunks, staging=path.absolute().parent.parent) as temporary:
+        _enter_and_place(temporary, path, digest, metadata, force=force)
+    return digest
+
+
+def publish_staged(temporary: Path, path: Path, metadata: Metadata, *, force: bool) -> str:
+    """The same for a file too large for memory, which the caller has written, whole and synced, outside the outbox.
+
+    `temporary` is on the same file system as `path`; the caller removes it afterwards, if it is still there.
+    """
+    prepare(path, metadata.custody, force=force)
+    with atomic.explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        digest = sha256_file(temporary)
+    if in_outbox(path):
+        _enter_and_place(temporary, path, digest, metadata, force=force)
+    else:
+        atomic.place(temporary, path, force=force)
+    return digest
+
+
+def _enter_and_place(temporary: Path, path: Path, digest: str, metadata: Metadata, *, force: bool) -> None:
+    """The entry first, the file second; the same bytes under the same name change nothing."""
     place = Place.of(path)
     assert place is not None  # a path in an outbox always has one
-    # Staged outside the outbox: whatever stands in there, even for a moment, has its entry.
-    with atomic.staged(path, chunks, staging=place.base) as temporary, ledger.locked(place.ledger) as book:
+    with ledger.locked(place.ledger) as book:
         if path.exists():
             prepare(path, metadata.custody, force=force)
             if sha256_file(path) == digest and _entered(place.ledger, path.name, digest):
-                return digest
-        size = sum(len(chunk) for chunk in chunks)
-        book.enter(file=path.name, sha256=digest, size=size, metadata=metadata)
+                return
+        book.enter(file=path.name, sha256=digest, size=temporary.stat().st_size, metadata=metadata)
         atomic.place(temporary, path, force=force)
-    return digest
 
 
 def _entered(book: Path, file: str, digest: str) -> bool:

@@ -8,10 +8,12 @@ footer are under no checksum.
 from __future__ import annotations
 
 import hashlib
+from typing import BinaryIO
 
 from artifacts.digests import ZEROS
 
 _FIELD = "seal_sha256"
+_CHUNK = 1 << 20
 
 
 def find(data: bytes | memoryview, *, escaped: bool) -> int:
@@ -39,3 +41,17 @@ def compute(data: bytes | memoryview, position: int) -> str:
     """The seal of `data` whose digits begin at `position`."""
     view = memoryview(data)
     return digest([view[:position], ZEROS.encode(), view[position + 64 :]])
+
+
+def compute_stream(handle: BinaryIO, position: int) -> str:
+    """The same for a file that is read from its start, in constant memory."""
+    state = hashlib.sha256()
+    left = position
+    while left and (chunk := handle.read(min(left, _CHUNK))):
+        state.update(chunk)
+        left -= len(chunk)
+    handle.read(len(ZEROS))
+    state.update(ZEROS.encode())
+    while chunk := handle.read(_CHUNK):
+        state.update(chunk)
+    return state.hexdigest()

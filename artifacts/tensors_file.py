@@ -28,6 +28,8 @@ from artifacts.metadata import KEY, Metadata, MetadataError, SealedMetadata, par
 from artifacts.publish import publish
 
 MAX_HEADER = 8 * 1024 * 1024
+_MAX_DIMS = 8
+_MAX_REASON = 300
 # In the order in which safetensors lays tensors out: by type, then by name.
 _DTYPES: dict[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
@@ -76,7 +78,7 @@ def write(path: Path, tensors: Mapping[str, Array], metadata: Metadata, *, force
     arrays = {name: _plain(name, array) for name, array in tensors.items()}
     specs = sorted(
         (TensorSpec(name, _NAMES[array.dtype], tuple(array.shape)) for name, array in arrays.items()),
-        key=lambda s: (_RANK[s.dtype], s.name),
+        key=_layout_order,
     )
     _check_promises(KINDS[metadata.kind], specs)
     for name, array in arrays.items():
@@ -166,8 +168,11 @@ def parse_table(data: bytes, size: int) -> tuple[bytes, list[TensorSpec], dict[s
 
 
 def damaged(path: Path, error: Exception) -> InputError:
-    """The message for a file that is not what it should be."""
-    return InputError(f"{path} is not a whole fedsynth artifact of the kind needed: {error}. Get it again.")
+    """The message for a file that is not what it should be; of what the file says, no more than fits on a line."""
+    reason = " ".join(str(error).split())
+    if len(reason) > _MAX_REASON:
+        reason = f"{reason[: _MAX_REASON // 2]} … {reason[-_MAX_REASON // 2 :]}"
+    return InputError(f"{path} is not a whole fedsynth artifact of the kind needed: {reason}. Get it again.")
 
 
 def unreadable(path: Path, error: OSError) -> InputError:
@@ -196,9 +201,14 @@ def _parse_header(data: bytes, size: int) -> tuple[bytes, list[TensorSpec], Seal
     if kind.suffix != ".safetensors":
         raise ValueError(f"a {kind.name} is a {kind.suffix} file")
     _check_promises(kind, specs)
-    if _header(sealed.metadata, specs, sealed.payload_sha256, sealed.seal_sha256) != header:
+    ordered = specs == sorted(specs, key=_layout_order)
+    if not ordered or _header(sealed.metadata, specs, sealed.payload_sha256, sealed.seal_sha256) != header:
         raise ValueError("its header is not in canonical form")
     return header, specs, sealed
+
+
+def _layout_order(spec: TensorSpec) -> tuple[int, str]:
+    return _RANK[spec.dtype], spec.name
 
 
 def _parse_entry(name: str, fields: Any) -> tuple[int, TensorSpec]:
@@ -207,7 +217,8 @@ def _parse_entry(name: str, fields: Any) -> tuple[int, TensorSpec]:
     dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise ValueError(f"tensor {name!r} has the dtype {dtype!r}; known: {', '.join(_DTYPES)}")
-    if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**48 for n in shape):
+    small = isinstance(shape, list) and len(shape) <= _MAX_DIMS
+    if not small or not all(type(n) is int and 0 <= n < 2**48 for n in shape):
         raise ValueError(f"tensor {name!r} has a malformed shape")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(n) is int for n in offsets):
         raise ValueError(f"tensor {name!r} has malformed offsets")
@@ -267,6 +278,8 @@ def _plain(name: str, array: Array) -> Array:
     dtype = array.dtype.newbyteorder("<")
     if dtype not in _NAMES:
         raise ValueError(f"tensor {name!r} has the dtype {array.dtype}, which artifacts do not hold")
+    if array.ndim > _MAX_DIMS:
+        raise ValueError(f"tensor {name!r} has {array.ndim} dimensions; artifacts hold at most {_MAX_DIMS}")
     return array.astype(dtype, order="C", copy=False)
 
 

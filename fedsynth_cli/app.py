@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import click
@@ -26,6 +25,8 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version  # 50 ms, which `--help` need not wait for
+
         typer.echo(f"fedsynth {version('fedsynth')}")
         raise typer.Exit
 

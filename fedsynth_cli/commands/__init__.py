@@ -16,6 +16,7 @@ from fedsynth_cli.commands.keygen import keygen
 from fedsynth_cli.commands.partition import partition
 from fedsynth_cli.commands.recipe import recipe
 from fedsynth_cli.commands.run import run
+from fedsynth_cli.commands.shuffle import shuffle
 from fedsynth_cli.commands.train_client import train_client
 
 _CLIENT, _SERVER, _ANYONE = "At a client", "At the server", "Anyone"
@@ -28,6 +29,7 @@ COMMANDS: dict[str, tuple[str, Callable[..., None]]] = {
     "init-model": (_SERVER, init_model),
     "aggregate": (_SERVER, aggregate),
     "decode": (_SERVER, decode),
+    "shuffle": (_SERVER, shuffle),
     "evaluate": (_ANYONE, evaluate),
     "inspect": (_ANYONE, inspect),
     "audit": (_ANYONE, audit),

@@ -92,7 +92,7 @@ def _invocation(step: Step) -> tuple[int, str]:
 
 
 def _is_clients(step: Step) -> bool:
-    return step.command in ("train-client", "encode")
+    return step.command in ("train-generator", "synthesize", "train-client", "encode")
 
 
 def _side(group: Group) -> str:
@@ -122,8 +122,13 @@ def _line(step: Step, root: str, *, params_file: str | None = None) -> str:
     else:
         words += _flags(step.params)
     words += _flags({k: _placed(k, v, root) for k, v in step.options.items()})
-    words += ["--force", "--quiet", "-o", root if step.command == "partition" else f"{root}/{step.out}"]
+    words += ["--force", "--quiet", "-o", _out(step, root)]
     return " ".join(_quoted(word) for word in words)
+
+
+def _out(step: Step, root: str) -> str:
+    folder = step.out if step.out_folder is None else step.out_folder
+    return root if folder == "." else f"{root}/{folder}"
 
 
 def _quoted(word: str) -> str:
@@ -134,7 +139,7 @@ def _quoted(word: str) -> str:
 
 
 def _placed(key: str, value: Any, root: str) -> Any:
-    return value if key in ("seed", "root", "download", "as") else f"{root}/{value}"
+    return value if key in ("seed", "root", "download", "as", "parts") else f"{root}/{value}"
 
 
 def _flags(values: Mapping[str, Any]) -> list[str]:

@@ -22,12 +22,16 @@ CURVE, CURVE_PICTURE = "metrics/curve.csv", "metrics/curve.png"
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One command. Paths are relative to the run folder; `options` holds what the command line says beyond them."""
+    """One command. Paths are relative to the run folder; `options` holds what the command line says beyond them.
+
+    `out_folder` is what follows `-o` where a command writes a folder of files; `out` is then one of them.
+    """
 
     command: str
     owner: str
     round: int
     out: str
+    out_folder: str | None = None
     inputs: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     also_writes: tuple[str, ...] = ()
@@ -76,6 +80,7 @@ def partition_step(recipe: Recipe, seed: int, clients: Sequence[str] = ()) -> St
         round=0,
         inputs=(source,),
         out=PARTITION_RECORD,
+        out_folder=".",
         also_writes=(TEST, *(data_file(client) for client in clients)) if clients else (),
         params=params,
         options={"seed": seed, **options},
@@ -96,11 +101,13 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
         )
     ]
     steps.append(_evaluate(recipe, 0))
+    steps += _synthetic_steps(recipe, clients, seed)
+    synthetic = {client: _synthetic_file(recipe, clients, client) for client in clients}
     last_round: dict[str, int] = {}
     for round in range(1, recipe.rounds + 1):
         chosen = participants(clients, recipe.participation, round, seed)
         for client in chosen:
-            steps += _client_steps(recipe, client, round, last_round.get(client), seed)
+            steps += _client_steps(recipe, client, round, last_round.get(client), synthetic[client], seed)
             last_round[client] = round
         steps += _server_steps(recipe, chosen, round, len(clients))
         steps.append(_evaluate(recipe, round))
@@ -118,6 +125,61 @@ def participants(clients: Sequence[str], participation: float, round: int, seed:
 
 def round_half_up(value: float) -> int:
     return int(value + 0.5)
+
+
+def _synthetic_file(recipe: Recipe, clients: Sequence[str], client: str) -> str | None:
+    """The synthetic data that a client trains on beside its own. Parts are numbered, whatever clients are called."""
+    if recipe.synthetic == "none":
+        return None
+    if recipe.synthetic == "own":
+        return f"clients/{client}/private/synthetic.parquet"
+    return f"server/outbox/synthetic-{numbered_clients(len(clients))[clients.index(client)]}.parquet"
+
+
+def _synthetic_steps(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
+    """Fedssyn, Algorithm I: every client trains a generator and synthesises once; the server shuffles."""
+    if recipe.synthetic == "none":
+        return []
+    folder = "outbox" if recipe.synthetic == "shuffled" else "private"
+    steps = []
+    for client in clients:
+        private = f"clients/{client}/private"
+        steps += [
+            Step(
+                command="train-generator",
+                owner=client,
+                round=0,
+                inputs=(data_file(client),),
+                out=f"{private}/generator.safetensors",
+                params=recipe.section("train-generator"),
+                options={"seed": seed},
+            ),
+            Step(
+                command="synthesize",
+                owner=client,
+                round=0,
+                inputs=(f"{private}/generator.safetensors",),
+                out=f"clients/{client}/{folder}/synthetic.parquet",
+                also_writes=(f"{private}/synthetic.png",),
+                params=recipe.section("synthesize"),
+                options={"sheet": f"{private}/synthetic.png", "seed": seed},
+            ),
+        ]
+    if recipe.synthetic == "shuffled":
+        parts = [f"server/outbox/synthetic-{number}.parquet" for number in numbered_clients(len(clients))]
+        steps.append(
+            Step(
+                command="shuffle",
+                owner="server",
+                round=0,
+                inputs=tuple(f"clients/{client}/outbox/synthetic.parquet" for client in clients),
+                out=parts[0],
+                out_folder="server/outbox",
+                also_writes=tuple(parts[1:]),
+                options={"parts": len(clients), "seed": seed},
+            )
+        )
+    return steps
 
 
 def algorithm_of(recipe: Recipe) -> str:
@@ -138,7 +200,9 @@ def server_state(recipe: Recipe, round: int) -> str:
     return f"server/{folder}/state-{round:04}.safetensors"
 
 
-def _client_steps(recipe: Recipe, client: str, round: int, last: int | None, seed: int) -> list[Step]:
+def _client_steps(
+    recipe: Recipe, client: str, round: int, last: int | None, synthetic: str | None, seed: int
+) -> list[Step]:
     """What a client does in a round; `last` is the round in which it took part before."""
     algorithm = algorithm_of(recipe)
     keeps, sends = algorithm in KEEPS_STATE, algorithm in SENDS_STATE
@@ -158,7 +222,7 @@ def _client_steps(recipe: Recipe, client: str, round: int, last: int | None, see
             command="train-client",
             owner=client,
             round=round,
-            inputs=(model, data_file(client)),
+            inputs=(model, data_file(client), *((synthetic,) if synthetic else ())),
             needs=tuple(states.values()),
             out=update,
             also_writes=tuple(new_state.values()),

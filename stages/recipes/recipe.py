@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import yaml
 
@@ -13,18 +13,26 @@ from artifacts.errors import UsageError
 from stages.recipes.params_file import read_mapping
 
 _FOLDER = Path(__file__).parent
-STAGES = ("partition", "init-model", "train-client", "encode", "aggregate", "evaluate")
-_TOP = {"about", "rounds", "participation"}
+STAGES = (
+    "partition", "train-generator", "synthesize", "init-model", "train-client", "encode", "aggregate", "evaluate",
+)  # fmt: skip
+Synthetic = Literal["none", "own", "shuffled"]
+_TOP = {"about", "rounds", "participation", "synthetic"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """`participation` is the share of the clients that take part in a round, the paper's C."""
+    """`participation` is the share of the clients that take part in a round, the paper's C.
+
+    `synthetic` says which synthetic data a client trains on beside its own: none, what its own generator made, or its
+    part of what all clients' generators made, shuffled by the server (Fedssyn).
+    """
 
     name: str
     rounds: int
     participation: float = 1.0
     about: str = ""
+    synthetic: Synthetic = "none"
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -34,17 +42,15 @@ class Recipe:
             raise UsageError(
                 f"recipe {self.name}: participation must be above 0 and at most 1, found {self.participation!r}."
             )
+        if self.synthetic not in get_args(Synthetic):
+            known = ", ".join(get_args(Synthetic))
+            raise UsageError(f"recipe {self.name}: synthetic must be one of {known}; found {self.synthetic!r}.")
 
     def section(self, command: str) -> dict[str, Any]:
         return dict(self.stages.get(command, {}))
 
     def to_yaml(self) -> str:
-        values = {
-            "name": self.name,
-            "about": self.about,
-            "rounds": self.rounds,
-            "participation": self.participation,
-        }
+        values = {key: getattr(self, key) for key in ("name", "about", "rounds", "participation", "synthetic")}
         return yaml.safe_dump(
             values | {k: dict(v) for k, v in self.stages.items()}, sort_keys=False, allow_unicode=True
         )
@@ -83,7 +89,7 @@ def change(recipe: Recipe, settings: Sequence[str], rounds: int | None) -> Recip
         target, equals, text = setting.partition("=")
         stage, dot, key = target.rpartition(".")
         value = yaml.safe_load(text) if equals else None
-        if equals and not dot and key in ("participation", "rounds"):
+        if equals and not dot and key in ("participation", "rounds", "synthetic"):
             top[key] = value
         elif equals and stage in STAGES and key:
             stages.setdefault(stage, {}).pop(key.replace("_", "-"), None)

@@ -128,7 +128,7 @@ class _Tally:
 
     def _count(self, step: Step) -> None:
         self._done += 1
-        if step.command == "encode":
+        if step.out.startswith("clients/") and "/outbox/" in step.out:
             self._sent += (self._root / step.out).stat().st_size
         if step.command == "evaluate":
             self._curve[step.round] = json.loads((self._root / step.out).read_text())

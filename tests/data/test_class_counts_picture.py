@@ -6,8 +6,8 @@ import matplotlib
 import numpy as np
 import pytest
 
-from stages.pictures.class_counts import class_counts_picture
 from stages.data.png import chunks, read_image
+from stages.pictures.class_counts import class_counts_picture
 
 counts = np.random.default_rng(0).integers(0, 200, (4, 3))
 

@@ -1,0 +1,55 @@
+"""A folder for what does not fit into memory: gone when the work is done or fails, swept by the next run if killed.
+
+As in `atomic`, whoever works holds a lock, here on the folder itself, so that a later process can tell a leftover
+from work under way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from artifacts.atomic import explained
+
+
+@contextlib.contextmanager
+def scratch(parent: Path, name: str) -> Iterator[Path]:
+    """A new folder in `parent`, which others cannot look into."""
+    with explained(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        sweep(parent, name)
+        folder, descriptor = _make(parent, name)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def sweep(parent: Path, name: str) -> None:
+    """Remove the folders of processes that were killed: their lock is free."""
+    for leftover in parent.glob(f".{name}.*.part"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(leftover, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _make(parent: Path, name: str) -> tuple[Path, int]:
+    """A new folder with its lock held. Another process may sweep it before the lock: then once more."""
+    while True:
+        folder = parent / f".{name}.{secrets.token_hex(8)}.part"
+        folder.mkdir(mode=0o700)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder, descriptor
+        os.close(descriptor)

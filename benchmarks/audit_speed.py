@@ -1,0 +1,87 @@
+"""`audit` of a run folder against `sha256sum` on every file that it reads: messages, updates, models, ledgers."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import sample_files
+from measuring import Row, Setting, compared, take_turns
+
+from artifacts import keys, tensors_file
+from artifacts.places import RunFolder
+from stages.aggregate import aggregate
+from stages.audit import audit
+from stages.encode import encode
+from stages.methods.params.aggregation import Aggregation
+from stages.methods.params.encoding import Encoding
+from stages.recipes.plan import message_file, model_file
+
+ABOUT = "audit against sha256sum on the same files"
+
+
+def measure(setting: Setting) -> Iterator[Row]:
+    clients, rounds, megabytes = (2, 2, 1.0) if setting.quick else (5, 10, 4.0)
+    root = setting.folder / "audit"
+    _make_run(root, [f"{number:02}" for number in range(clients)], rounds, megabytes)
+    yield from _measure(root, f"{clients * rounds * megabytes:.0f} MB of messages", 3 if setting.quick else 7)
+    shutil.rmtree(root)
+    if not setting.quick:
+        # Many small rounds: what each file costs besides its bytes.
+        _make_run(root, ["00"], 500, 0.02)
+        yield from _measure(root, "500 rounds of 20 kB", 5)
+
+
+def _measure(root: Path, text: str, turns: int) -> Iterator[Row]:
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    total = sum(path.stat().st_size for path in files)
+
+    def audited() -> None:
+        report = audit(root)
+        assert report.passed, report.to_json()
+
+    def digested() -> None:
+        for path in files:
+            with path.open("rb") as handle:
+                hashlib.file_digest(handle, "sha256")
+
+    sides = {"audit": audited, "hashlib": digested}
+    if program := shutil.which("sha256sum"):
+        command = [program, "--", *map(str, files)]
+        sides["sha256sum"] = lambda: _run_quietly(command)
+    taken = take_turns(sides, turns)
+
+    def speed(value: float) -> str:
+        return f"{total / value / 1e6:,.0f} MB/s"
+
+    what = f"audit a run of {text}"
+    if program:
+        yield compared(what, "sha256sum, same files", taken["audit"], taken["sha256sum"], spell=speed)
+    yield compared(what, "hashlib's sha256, once", taken["audit"], taken["hashlib"], spell=speed)
+
+
+def _run_quietly(command: list[str]) -> None:
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def _make_run(root: Path, clients: list[str], rounds: int, megabytes: float) -> None:
+    """A run folder as the stages leave it, but for the training: the updates are random numbers."""
+    run = RunFolder(root)
+    digest = sample_files.write_model(root / model_file(0), megabytes)
+    keys.write(run.server.key, keys.simulated(0, "server"))
+    run.server.outbox.mkdir(parents=True)
+    for client in clients:
+        keys.write(run.client(client).key, keys.simulated(0, f"client {client}"))
+        run.client(client).outbox.mkdir(parents=True)
+    for round in range(1, rounds + 1):
+        model = root / model_file(round - 1)
+        messages = [root / message_file(client, round) for client in clients]
+        for number, (client, message) in enumerate(zip(clients, messages, strict=True)):
+            update = run.client(client).private / f"update-{round:04}.safetensors"
+            about = sample_files.about_update(client, round, digest)
+            tensors_file.write(update, sample_files.weights(megabytes, seed=1000 * round + number), about)
+            encode(model, update, message, params=Encoding())
+        digest = aggregate(model, messages, root / model_file(round), params=Aggregation())["sha256"]

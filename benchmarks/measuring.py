@@ -1,0 +1,113 @@
+"""Measuring side by side: both sides take turns within one run, so that whatever else loads the machine hits both."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED_DATA = ROOT.parent / "shared" / "data"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a benchmark is given: an empty folder on the disk to be measured, and whether this is a smoke run."""
+
+    folder: Path
+    quick: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One comparison. `ratio` is ours by theirs, the median over turns; `goal` is the highest ratio wished for."""
+
+    what: str
+    against: str
+    ours: str
+    theirs: str
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    goal: float | None = None
+    turns: int = 1
+    raw: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.goal is None or self.ratio is None else self.ratio <= self.goal
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "met": self.met}
+
+
+def compared(
+    what: str,
+    against: str,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    *,
+    goal: float | None = None,
+    spell: Callable[[float], str] | None = None,
+) -> Row:
+    """A row from what the two sides took, turn by turn: the median of the turns' ratios, and their quartiles."""
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    low, high = _quartiles(ratios)
+    spelled = spell or seconds
+    return Row(
+        what=what,
+        against=against,
+        ours=spelled(statistics.median(ours)),
+        theirs=spelled(statistics.median(theirs)),
+        ratio=statistics.median(ratios),
+        low=low,
+        high=high,
+        goal=goal,
+        turns=len(ratios),
+        raw={"ours": list(ours), "theirs": list(theirs)},
+    )
+
+
+def take_turns(
+    sides: Mapping[str, Callable[[], object]], turns: int, *, settle: Callable[[], object] = lambda: None
+) -> dict[str, list[float]]:
+    """The seconds that each side took in each turn, after one turn that is not counted; every other turn backwards.
+
+    `settle` comes before each act and is not timed: it takes away what one act would leave for the next to pay.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for act in sides.values():
+        act()
+    for turn in range(turns):
+        for name in sides if turn % 2 == 0 else reversed(sides):
+            settle()
+            start = time.perf_counter()
+            sides[name]()
+            taken[name].append(time.perf_counter() - start)
+    return taken
+
+
+def seconds(value: float) -> str:
+    if value >= 100:
+        return f"{value:.0f} s"
+    return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.1f} ms"
+
+
+def sync(path: Path) -> None:
+    """Make a file, or a folder's list of names, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float]:
+    if len(values) < 2:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high

@@ -1,0 +1,91 @@
+"""A Parquet artifact that was hurt on its way is found, wherever it was hurt."""
+
+import random
+
+import pytest
+
+from artifacts import dataset_file
+from artifacts.errors import InputError
+
+
+@pytest.fixture
+def whole(tmp_path, forge):
+    path = forge.write_dataset(tmp_path / "d.parquet", 3)
+    return path, path.read_bytes()
+
+
+def refused(path, data, read=dataset_file.read):
+    path.unlink()  # to overwrite a file in place takes ten times as long on ext4
+    path.write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        read(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path} is not a whole fedsynth artifact") and "\n" not in text
+    return text
+
+
+def test_a_flipped_bit_is_found_at_every_bit_of_the_file(whole, forge):
+    path, data = whole
+    for position in range(len(data)):
+        for bit in range(8):
+            refused(path, forge.flip(data, position, bit))
+
+
+def test_a_flipped_bit_is_found_at_every_byte_though_only_the_footer_is_read(whole, forge):
+    path, data = whole
+    for position in range(len(data)):
+        refused(path, forge.flip(data, position, position % 8), dataset_file.read_metadata)
+
+
+def test_a_flipped_bit_is_found_in_any_page_of_a_larger_file(tmp_path, forge):
+    path = forge.write_dataset(tmp_path / "d.parquet", 2500)
+    data = path.read_bytes()
+    rng = random.Random(3)
+    for _ in range(100):
+        assert "seal" in refused(path, forge.flip(data, rng.randrange(len(data) - 3000), rng.randrange(8)))
+
+
+def test_every_truncation_is_found(whole):
+    path, data = whole
+    for length in range(len(data)):
+        refused(path, data[:length])
+        refused(path, data[:length], dataset_file.read_metadata)
+
+
+@pytest.mark.parametrize("extra", [b"\0", b"hidden", b"PAR1"])
+def test_bytes_before_and_behind_are_found(whole, extra):
+    path, data = whole
+    refused(path, data + extra)
+    refused(path, extra + data)
+
+
+def test_a_damaged_footer_never_reaches_the_parser_of_arrow(whole, forge, monkeypatch):
+    path, data = whole
+
+    def parser(*_, **__):
+        raise AssertionError("Arrow was given a damaged file")
+
+    monkeypatch.setattr(dataset_file.pq, "ParquetFile", parser)
+    start, end = forge.footer_bounds(data)
+    for position in range(start, end):
+        refused(path, forge.flip(data, position, position % 8))
+
+
+@pytest.mark.parametrize("read", [dataset_file.read, dataset_file.read_metadata])
+def test_a_missing_file_and_a_folder_say_so(tmp_path, read):
+    with pytest.raises(InputError, match=r"cannot read .*none.parquet: no such file"):
+        read(tmp_path / "none.parquet")
+    with pytest.raises(InputError, match="Is a directory"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("read", [dataset_file.read, dataset_file.read_metadata])
+def test_a_safetensors_file_is_not_a_dataset(tmp_path, forge, read):
+    path = forge.write_tensors(tmp_path / "m.safetensors")
+    with pytest.raises(InputError, match="does not end as a Parquet file does"):
+        read(path)
+
+
+def test_the_undamaged_file_is_read(whole):
+    path, _ = whole
+    assert dataset_file.read(path).labels.tolist() == [0, 1, 0]

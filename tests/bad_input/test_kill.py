@@ -1,0 +1,212 @@
+"""Kill a stage at any moment: no half file, no file without its ledger entry, and the next run completes.
+
+Twice over: at random moments a few hundred times, and at each system call that changes the disk, one after the other.
+"""
+
+import os
+import random
+import shutil
+import signal
+import time
+
+import pytest
+
+from artifacts import ledger, tensors_file
+from artifacts.places import Place, RunFolder
+from stages.aggregate import aggregate
+from stages.data.params import PartitionParams
+from stages.encode import encode
+from stages.methods.params.aggregation import Aggregation
+from stages.methods.params.encoding import Encoding
+from stages.partition import partition
+
+CHANGING_CALLS = ("open", "mkdir", "write", "fsync", "ftruncate", "link", "replace", "unlink")
+
+
+def killed_after(seconds, work):
+    """Fork, let the child work for so long, kill it. Returns whether it was still at work."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(send, b"!")
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.read(receive, 1)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    os.close(receive)
+    os.close(send)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the child failed before it was killed"
+    return os.WIFSIGNALED(status)
+
+
+def killed_at_call(number, work):
+    """Fork; the child kills itself before its `number`-th system call that changes the disk. Was it reached?"""
+    child = os.fork()
+    if not child:
+        left = [number]
+
+        def counted(real):
+            def call(*arguments, **options):
+                left[0] -= 1
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*arguments, **options)
+
+            return call
+
+        for name in CHANGING_CALLS:
+            setattr(os, name, counted(getattr(os, name)))
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the child failed before it was killed"
+    return os.WIFSIGNALED(status)
+
+
+def check(place):
+    """Whatever stands in the outbox is whole and recorded; the ledger is whole up to a line that was torn."""
+    chain = ledger.read(place.ledger)
+    recorded = {(entry.file, entry.sha256) for entry in chain.entries}
+    for path in place.outbox.iterdir():
+        assert (path.name, tensors_file.read(path).sha256) in recorded, f"{path} is not in the ledger"
+    return chain
+
+
+def parts(folder):
+    return sorted(folder.rglob("*.part"))
+
+
+@pytest.fixture
+def encoder(run_copy):
+    """A client, and its stage `encode` under two settings that give different bytes."""
+    place = Place(run_copy / "clients/00")
+    out = place.outbox / "message-0001.safetensors"
+    model, update = run_copy / "public/model-0000.safetensors", place.private / "update-0001.safetensors"
+
+    def work(tell, *, force):
+        encode(model, update, out, params=Encoding(tell_examples=tell), force=force)
+
+    return place, out, work
+
+
+def test_encode_killed_three_hundred_times(encoder):
+    place, out, work = encoder
+    rng = random.Random(2)
+
+    def forever():
+        tell = False
+        while True:
+            work(tell, force=True)
+            tell = not tell
+
+    started = time.perf_counter()
+    for tell in (True, False, True):
+        work(tell, force=True)
+    duration = time.perf_counter() - started
+    seen = {"leftover": 0, "torn line": 0, "entry without its file": 0}
+    for number in range(300):
+        if number % 30 == 0:  # a long ledger takes long to check
+            place.ledger.unlink()
+            shutil.rmtree(place.outbox)
+            work(True, force=False)
+        assert killed_after(rng.uniform(0, duration), forever)
+        chain = check(place)
+        latest = chain.latest(out.name)
+        seen["leftover"] += bool(parts(place.base))
+        seen["torn line"] += chain.unfinished_tail
+        seen["entry without its file"] += latest.sha256 != tensors_file.read(out).sha256
+    assert seen["leftover"] > 5 and seen["entry without its file"] > 0, f"the kills came at idle moments: {seen}"
+    work(True, force=True)
+    work(False, force=True)
+    assert check(place).latest(out.name).sha256 == tensors_file.read(out).sha256
+    assert parts(place.base) == [], "leftovers are swept by the next run"
+
+
+@pytest.mark.parametrize("force", [False, True], ids=["new file", "replaced file"])
+def test_encode_killed_at_every_call_that_changes_the_disk(encoder, force):
+    place, out, work = encoder
+    saved = place.base.with_name("saved")
+    if not force:
+        out.unlink()
+    place.base.rename(saved)
+    number, interrupted = 0, True
+    while interrupted:
+        number += 1
+        shutil.rmtree(place.base, ignore_errors=True)
+        shutil.copytree(saved, place.base)
+        before = len(ledger.read(place.ledger).entries)
+        interrupted = killed_at_call(number, lambda: work(False, force=force))
+        check(place)
+        if interrupted and out.exists() and not force:
+            assert len(ledger.read(place.ledger).entries) == before + 1, "done but for the cleaning up"
+        else:
+            work(False, force=True)
+            assert parts(place.base) == []
+        chain = check(place)
+        assert chain.latest(out.name).sha256 == tensors_file.read(out).sha256 and not chain.unfinished_tail
+        assert len(chain.entries) == before + 1, "an interrupted run and its repetition are one entry"
+    assert number > 8, f"only {number} calls were met"
+
+
+@pytest.mark.parametrize("force", [False, True], ids=["new file", "replaced file"])
+def test_aggregate_killed_at_every_call_that_changes_the_disk(run_copy, force):
+    """A model in the server's outbox always has its entry and its lineage."""
+    server = RunFolder(run_copy).server
+    out, record = server.outbox / "model-0001.safetensors", server.private / "model-0001.lineage.json"
+    messages = sorted(run_copy.glob("clients/*/outbox/message-0001.safetensors"))
+    saved = server.base.with_name("saved")
+    if not force:
+        out.unlink()
+        record.unlink()
+    server.base.rename(saved)
+
+    def work(force):
+        params = Aggregation(server_rate=0.5)
+        aggregate(run_copy / "public/model-0000.safetensors", messages, out, params=params, force=force)
+
+    number, interrupted = 0, True
+    while interrupted:
+        number += 1
+        shutil.rmtree(server.base, ignore_errors=True)
+        shutil.copytree(saved, server.base)
+        interrupted = killed_at_call(number, lambda: work(force))
+        check(server)
+        assert record.exists() or not out.exists(), "a model without its lineage"
+        work(True)
+        chain = check(server)
+        assert chain.latest(out.name).sha256 == tensors_file.read(out).sha256
+        assert parts(server.base) == []
+    assert number > 15, f"only {number} calls were met"
+
+
+@pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.slow)])
+def test_partition_killed_at_random_moments_completes_to_the_same_bytes(tmp_path, forge, kills):
+    params = PartitionParams(clients=3)
+
+    def work(out):
+        partition("digits", out, params=params, seed=3)
+
+    work(tmp_path / "warm-up")
+    started = time.perf_counter()
+    work(tmp_path / "whole")
+    duration = time.perf_counter() - started
+    whole = forge.snapshot(tmp_path / "whole")
+    rng, met, out = random.Random(4), 0, tmp_path / "run"
+    for number in range(kills):
+        killed_after((number + rng.random()) / kills * duration, lambda: work(out))
+        for name, data in forge.snapshot(out).items():
+            assert name.endswith(".part") or data == whole[name], f"{name} is half a file"
+        if not (out / "simulation/partition.json").exists():
+            met += bool(forge.snapshot(out))
+            work(out)
+            assert forge.snapshot(out) == whole
+        shutil.rmtree(out)
+    assert met, "the kills came too early or too late"
