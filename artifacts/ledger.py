@@ -133,6 +133,9 @@ class LockedLedger:
                 "previous": chain.head,
             }
             line = canonical_json(entry).encode() + b"\n"
+            if not data:
+                # A new ledger has its name made durable before its first entry; later ones need not do it again.
+                sync_folder(self._path.parent)
             try:
                 if os.write(self._descriptor, line) != len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -140,7 +143,6 @@ class LockedLedger:
             except OSError:
                 os.ftruncate(self._descriptor, end)
                 raise
-            sync_folder(self._path.parent)
 
 
 def _read_all(descriptor: int) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -129,25 +130,31 @@ def _audit_place(place: Place, known: dict[str, Path] | None, result: AuditRepor
         result.findings.append(Finding("note", "outbox", str(place.base), "it has no outbox: nothing left"))
         return
     try:
-        chain = ledger.read(place.ledger)
+        book = ledger.read(place.ledger)
     except VerificationError as error:
         result.findings.append(Finding("failure", "chain", str(place.ledger), str(error)))
-        chain = Chain([], "")
-    if chain.unfinished_tail:
+        book = Chain([], "")
+    if book.unfinished_tail:
         result.findings.append(Finding("note", "chain", str(place.ledger), "its last line was never finished"))
     present = sorted(place.outbox.iterdir())
     names = {path.name for path in present}
-    for entry in {e.file: e for e in chain.entries}.values():
+    for entry in {e.file: e for e in book.entries}.values():
         if entry.file not in names:
             where = str(place.outbox / entry.file)
             result.findings.append(Finding("note", "ledger", where, "recorded, but not here: sent or unfinished"))
     secret, private = _private_side(place, result)
+    # By round, as names end: what a message was made from is found at once, however long the run.
+    of_round: dict[str, list[str]] = {}
+    for digest, file in private.items():
+        of_round.setdefault(file.stem[-4:], []).append(digest)
+    entries: dict[str, list[Entry]] = {}
+    for entry in book.entries:
+        entries.setdefault(entry.file, []).append(entry)
     for path in present:
-        entries = [entry for entry in chain.entries if entry.file == path.name]
-        failures = list(_check_file(path, entries, place, secret, sent))
+        failures = list(_check_file(path, entries.get(path.name, []), place, secret, sent))
         result.findings += [Finding("failure", check, str(path), what) for check, what in failures]
         if not failures:
-            result.findings += _check_lineage(path, secret, private, known)
+            result.findings += _check_lineage(path, secret, of_round.get(path.stem[-4:], []), private, known)
     _check_private_lineage(place, private, known, result)
 
 
@@ -214,9 +221,9 @@ def _private_side(place: Place, result: AuditReport) -> tuple[Key | None, dict[s
 
 
 def _check_lineage(
-    path: Path, secret: Key | None, private: dict[str, Path], known: dict[str, Path] | None
+    path: Path, secret: Key | None, likely: list[str], private: dict[str, Path], known: dict[str, Path] | None
 ) -> Iterator[Finding]:
-    """Inputs lead to files that exist; private ones are named by commitments that open."""
+    """Inputs lead to files that exist; private ones are named by commitments that open, to `likely` ones mostly."""
     for reference in _metadata(path).inputs:
         name = f"its input {reference.role!r}"
         if reference.sha256 is not None:
@@ -224,7 +231,7 @@ def _check_lineage(
                 yield Finding("failure", "lineage", str(path), f"{name} is private, but named by its digest")
             elif known is not None and reference.sha256 not in known:
                 yield Finding("failure", "lineage", str(path), f"{name} is no file that the server sent")
-        elif secret is not None and not any(opens(secret, reference, digest) for digest in private):
+        elif secret is not None and not any(opens(secret, reference, digest) for digest in chain(likely, private)):
             yield Finding("failure", "lineage", str(path), f"{name} opens to no file in private/")
 
 

@@ -101,7 +101,7 @@ def _scan(datasets: Sequence[Path], report: Report) -> list[DatasetStream]:
         owner = _contributor(found)
         if owner in owners:
             raise InputError(f"{path} and {owners[owner].path} are both from client {owner!r}: a client counts once.")
-        first = first or found
+        first = found if first is None else first  # not `or`: one without rows is false
         _check_alike(found, first)
         owners[owner] = found
         report(number, len(datasets), f"checked {path.name}")

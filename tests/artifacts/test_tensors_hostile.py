@@ -124,6 +124,11 @@ def test_a_header_that_claims_more_than_the_file_has_is_refused(tmp_path, data, 
     assert f"its header claims {length} bytes" in message
 
 
+def test_a_header_of_more_than_eight_megabytes_is_not_parsed_though_it_is_there(tmp_path, data, forge):
+    forged = forge.forge_tensors(data, mangle=lambda header: header + " " * tensors_file.MAX_HEADER)
+    assert f"at most {tensors_file.MAX_HEADER} are read" in refused(tmp_path, forged)
+
+
 @pytest.mark.parametrize("header", [b"", b"{}", b"null", b"[]", b'"x"', b"{" * 100])
 def test_a_safetensors_file_without_our_metadata_is_refused(tmp_path, forge, header):
     refused(tmp_path, forge.frame(header))
