@@ -106,10 +106,13 @@ def _read_by(group: Group) -> list[str]:
 
 
 def _chains(group: Group, root: str, *, params_file: str | None = None) -> Iterator[str]:
-    """One line for each owner: its commands, one after the other."""
-    owners = dict.fromkeys(step.owner if _is_clients(step) else step.out for step in group)
-    for owner in owners:
-        mine = [step for step in group if owner == (step.owner if _is_clients(step) else step.out)]
+    """One line for each owner: its commands, one after the other. Evaluations wait for nobody."""
+
+    def line_of(step: Step) -> str:
+        return step.out if step.command == "evaluate" else step.owner
+
+    for line in dict.fromkeys(map(line_of, group)):
+        mine = [step for step in group if line_of(step) == line]
         yield " && ".join(_line(step, root, params_file=params_file) for step in mine)
 
 

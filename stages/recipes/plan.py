@@ -246,7 +246,8 @@ def _client_steps(
                 owner=client,
                 round=round,
                 inputs=(model, kept_state(client, round)),
-                needs=tuple(before.values()),
+                # After the message, not beside it: the order of a ledger's entries must not depend on chance.
+                needs=(message_file(client, round), *before.values()),
                 out=sent_state(client, round),
                 params={"method": "state"},
                 options=before,
@@ -288,7 +289,7 @@ def _server_steps(recipe: Recipe, chosen: Sequence[str], round: int, num_clients
                 owner="server",
                 round=round,
                 inputs=(model, *(sent_state(client, round) for client in chosen)),
-                needs=tuple(before.values()),
+                needs=(model_file(round), *before.values()),  # one after the other, as above
                 out=server_state(recipe, round),
                 params={"clients": num_clients},
                 options={"as": "state", **before},
