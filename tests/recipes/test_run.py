@@ -108,10 +108,11 @@ def test_fedavg_on_iid_digits_passes_97_percent_within_ten_rounds(tmp_path):
     assert max(row["accuracy"] for row in summary["curve"]) > 0.97
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", [name for name in names() if load_recipe(name).synthetic == "none"])
 def test_every_recipe_learns(tmp_path, name):
-    settings = ["partition.clients=3", "partition.scheme=iid", "partition.alpha=null"]
-    summary = run(change(load_recipe(name), settings, 3), tmp_path / "run", seed=0, workers=1)
+    settings = [*SMALL, "partition.scheme=iid", "partition.alpha=null"]
+    settings += ["train-client.local_epochs=null"] if name == "fedsgd" else []
+    summary = run(change(load_recipe(name), settings, 2), tmp_path / "run", seed=0, workers=1)
     assert summary["loss"] < 0.9 * summary["curve"][0]["loss"]
     assert_whole(tmp_path / "run")
 
