@@ -58,6 +58,30 @@ def _init_model(step: Step, root: Path) -> Summary:
     return init_model(like, root / step.out, params=_params(NetParams, step), seed=seed, force=True)
 
 
+def _train_generator(step: Step, root: Path) -> Summary:
+    from stages.methods.params.generator import GeneratorTraining
+    from stages.train_generator import train_generator
+
+    params, seed = _params(GeneratorTraining, step), step.options["seed"]
+    return train_generator(_paths(step, root), root / step.out, params=params, seed=seed, force=True)
+
+
+def _synthesize(step: Step, root: Path) -> Summary:
+    from stages.methods.params.synthesis import Synthesis
+    from stages.synthesize import synthesize
+
+    (generator,), sheet = _paths(step, root), _files(step, root, "sheet")
+    params, seed = _params(Synthesis, step), step.options["seed"]
+    return synthesize(generator, root / step.out, params=params, seed=seed, **sheet, force=True)
+
+
+def _shuffle(step: Step, root: Path) -> Summary:
+    from stages.shuffle import shuffle
+
+    folder = (root / step.out).parent
+    return shuffle(_paths(step, root), folder, parts=step.options["parts"], seed=step.options["seed"], force=True)
+
+
 def _train_client(step: Step, root: Path) -> Summary:
     from stages.methods.params.local_training import LocalTraining
     from stages.train_client import train_client
@@ -98,6 +122,9 @@ def _evaluate(step: Step, root: Path) -> Summary:
 
 _CALLS: dict[str, Callable[[Step, Path], Summary]] = {
     "partition": _partition,
+    "train-generator": _train_generator,
+    "synthesize": _synthesize,
+    "shuffle": _shuffle,
     "init-model": _init_model,
     "train-client": _train_client,
     "encode": _encode,

@@ -1,0 +1,45 @@
+"""`fedsynth train-generator`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedsynth_cli.console import Output
+from fedsynth_cli.options import Client, Device, Force, Given, Json, Out, Quiet, Seed, hyper_options
+from stages.methods.params.generator import GeneratorTraining
+
+
+@hyper_options("train-generator", GeneratorTraining)
+def train_generator(
+    data: Annotated[list[Path], typer.Argument(help="The client's dataset, or several.")],
+    out: Out,
+    given: Given,
+    checkpoint_every: Annotated[
+        int, typer.Option(min=0, help="Steps between checkpoints beside the output; 0: none. Changes no result.")
+    ] = 100,
+    client: Client = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a class-conditional generator on the client's images. It is private and never leaves: `synthesize` draws
+    the images that do. Killed, it goes on from its last checkpoint and ends with the same bytes.
+
+    Example: fedsynth train-generator private/data.parquet -o private/generator.safetensors
+    """
+    from stages.train_generator import train_generator as stage
+
+    output = Output(as_json=json, quiet=quiet)
+    where: Any = device
+    params = given.resolve(GeneratorTraining)
+    with output.progress("train-generator") as report:
+        summary = stage(
+            data, out, params=params, seed=seed, client=client, device=where, checkpoint_every=checkpoint_every,
+            force=force, report=report,
+        )  # fmt: skip
+    output.result(summary)

@@ -1,0 +1,109 @@
+"""Checkpoints of `train-generator`: killed at any moment, it goes on and ends with the same bytes.
+
+A checkpoint stands beside the output, is as private, and belongs to one training: same data, parameters, seed, client,
+versions and device. No random state stands in it, because every step draws from a stream of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from artifacts import tensors_file
+from artifacts.errors import InputError
+from artifacts.metadata import Metadata
+from stages.generator_file import PROGRESS
+
+if TYPE_CHECKING:
+    import torch
+
+    from stages.methods.generator_training import TrainingState
+
+_SUFFIX = ".checkpoint"
+_TENSORS = ("weights", "means", "squares", "average")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """`metadata` is what the finished generator will say of itself."""
+
+    out: Path
+    metadata: Metadata
+    device: torch.device
+    num_steps: int
+
+    @property
+    def path(self) -> Path:
+        return self.out.with_name(self.out.name + _SUFFIX)
+
+    def save(self, state: TrainingState) -> None:
+        tensors = {
+            f"{group}.{name}": tensor.detach().cpu().numpy()
+            for group in _TENSORS
+            for name, tensor in getattr(state, group).items()
+        }
+        tensors_file.write(self.path, tensors, self._metadata(state.step), force=True)
+
+    def load(self, first: TrainingState, *, force: bool) -> TrainingState | None:
+        """The saved state, or None if there is none. `first` has the names and shapes that it must have.
+
+        A checkpoint of another training is refused; with `force` it is passed over, and replaced by the next one.
+        """
+        if not self.path.exists():
+            return None
+        try:
+            found = tensors_file.read(self.path, kind="generator")
+        except InputError as error:
+            raise InputError(f"{error} It is a checkpoint: delete it to begin the training anew.") from error
+        progress = found.metadata.params.get(PROGRESS)
+        step = progress.get("step") if isinstance(progress, dict) else None
+        if type(step) is not int or not 0 < step < self.num_steps:
+            step = 0
+        differing = _first_difference(found.metadata, self._metadata(step))
+        wanted = {f"{g}.{n}": t.shape for g in _TENSORS for n, t in getattr(first, g).items()}
+        if differing is None and {n: a.shape for n, a in found.tensors.items()} != wanted:
+            differing = "tensors"
+        if differing is not None:
+            if force:
+                return None
+            raise InputError(
+                f"{self.path} is the checkpoint of a training with other {differing}. Delete it, or add --force to "
+                "begin anew."
+            )
+        return self._state(step, found.tensors, first)
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    def _metadata(self, step: int) -> Metadata:
+        progress = {"step": step, "of": self.num_steps, "device": self.device.type}
+        return dataclasses.replace(self.metadata, params={**self.metadata.params, PROGRESS: progress})
+
+    def _state(self, step: int, tensors: Mapping[str, Any], first: TrainingState) -> TrainingState:
+        import torch
+
+        groups = [
+            {
+                name: torch.from_numpy(tensors[f"{group}.{name}"].copy()).to(self.device)
+                for name in getattr(first, group)
+            }
+            for group in _TENSORS
+        ]
+        return type(first)(step, *groups)
+
+
+def _first_difference(found: Metadata, wanted: Metadata) -> str | None:
+    """In which respect the two trainings differ, in words of the command line."""
+    for name, word in (("client", "client"), ("seed", "seed"), ("inputs", "data"), ("versions", "library versions")):
+        if getattr(found, name) != getattr(wanted, name):
+            return word
+    keys = sorted(found.params.keys() | wanted.params.keys())
+    changed = [key for key in keys if found.params.get(key) != wanted.params.get(key)]
+    if changed == [PROGRESS]:
+        return "length or device"
+    if changed:
+        return f"parameters ({', '.join(key for key in changed if key != PROGRESS)})"
+    return None if found == wanted else "metadata"

@@ -1,0 +1,39 @@
+"""Random draws as data: what an example needs is declared, and whoever trains decides where it comes from.
+
+An ordinary training draws from a torch generator seeded for the step; a differentially private one must draw from the
+client's secret stream (privacy contract, 7). The loss sees the numbers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Draws = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """One draw for one example: standard normal numbers, a whole number below `below`, or what dropout keeps."""
+
+    law: Literal["normal", "integer", "keep"]
+    shape: tuple[int, ...] = ()
+    below: int = 0
+    probability: float = 1.0
+
+
+def drawn(declared: Mapping[str, Draw], count: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """The draws of `count` examples, stacked, in the order of the declaration. They live where the generator does."""
+    return {name: _drawn(draw, (count, *draw.shape), generator) for name, draw in declared.items()}
+
+
+def _drawn(draw: Draw, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    if draw.law == "normal":
+        return torch.randn(shape, generator=generator, device=generator.device)
+    if draw.law == "integer":
+        return torch.randint(draw.below, shape, generator=generator, device=generator.device)
+    return torch.rand(shape, generator=generator, device=generator.device) < draw.probability

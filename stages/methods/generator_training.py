@@ -1,0 +1,156 @@
+"""Training a generator: the loop that DDPM, β-VAE and GAN share.
+
+Nothing outlives a step but its state: batch, noise and dropout of step t come from a generator that is made for step t
+alone. So a training that was killed goes on from any saved state and ends where it would have ended, and a training of
+fewer steps is the beginning of a longer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from stages.methods.draws import Draw, Draws, drawn
+from stages.methods.params.generator import Optimisation
+
+Weights = Mapping[str, Tensor]
+Losses = Callable[[Weights, Tensor, Tensor, Draws], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Weights that are trained together, those named `name.…`, and their loss.
+
+    `losses(weights, images, labels, draws)` gives one loss for each example, and the loss of one depends on no other.
+    """
+
+    name: str
+    losses: Losses
+    betas: tuple[float, float] = (0.9, 0.999)
+
+
+class Generator(Protocol):
+    """A class-conditional family.
+
+    `parts` are updated in turn within a step. `kept` has the names and shapes, without memory, of what sampling needs.
+    """
+
+    @property
+    def parts(self) -> Sequence[Part]: ...
+
+    @property
+    def draws(self) -> Mapping[str, Draw]: ...
+
+    @property
+    def kept(self) -> Mapping[str, Tensor]: ...
+
+    def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """The first weights of all parts."""
+
+    def finished(self, weights: Weights, images: Tensor, labels: Tensor, /) -> dict[str, Tensor]:
+        """What sampling needs of the trained weights, `kept` with its values: no more goes into the file."""
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """All there is after `step` steps: weights, Adam's two moments, and the running average (empty if there is none).
+
+    The tensors are changed in place by the steps that follow.
+    """
+
+    step: int
+    weights: dict[str, Tensor]
+    means: dict[str, Tensor]
+    squares: dict[str, Tensor]
+    average: dict[str, Tensor]
+
+    @property
+    def result(self) -> dict[str, Tensor]:
+        return self.average or self.weights
+
+
+def first_state(weights: Mapping[str, Tensor], params: Optimisation) -> TrainingState:
+    return TrainingState(
+        0,
+        dict(weights),
+        {name: torch.zeros_like(tensor) for name, tensor in weights.items()},
+        {name: torch.zeros_like(tensor) for name, tensor in weights.items()},
+        {name: tensor.clone() for name, tensor in weights.items()} if params.ema_decay else {},
+    )
+
+
+def train(
+    family: Generator,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    params: Optimisation,
+    start: TrainingState,
+    num_steps: int,
+    generator_of: Callable[[int], torch.Generator],
+    after_step: Callable[[TrainingState, Mapping[str, Tensor]], None],
+) -> TrainingState:
+    """Go on from `start` to `num_steps`. `generator_of(t)`, on the CPU, makes all that step t draws.
+
+    Drawn on the CPU, so that every device sees the same. `after_step` receives the state and the loss of each part.
+    """
+    weights = {name: tensor.detach().requires_grad_(True) for name, tensor in start.weights.items()}
+    state = TrainingState(start.step, weights, start.means, start.squares, start.average)
+    optimisers = [_optimiser(part, state, params) for part in family.parts]
+    for step in range(start.step + 1, num_steps + 1):
+        generator = generator_of(step)
+        rows = batch(len(labels), params.batch_size, generator).to(labels.device)
+        draws = {k: v.to(images.device) for k, v in drawn(family.draws, len(rows), generator).items()}
+        losses = {}
+        for part, (optimiser, mine) in zip(family.parts, optimisers, strict=True):
+            loss = part.losses(weights, images[rows], labels[rows], draws).mean()
+            for weight, gradient in zip(mine, torch.autograd.grad(loss, mine), strict=True):
+                weight.grad = gradient
+            optimiser.step()
+            losses[part.name] = loss.detach()
+        average_weights(state.average, weights, ema_keep(step, params.ema_decay))
+        state = TrainingState(step, weights, state.means, state.squares, state.average)
+        after_step(state, losses)
+    return state
+
+
+def example_loss(losses: Losses, weights: Weights, image: Tensor, label: Tensor, draws: Draws) -> Tensor:
+    """The loss of one example: what `torch.func` differentiates example by example under differential privacy."""
+    return losses(weights, image[None], label[None], {name: draw[None] for name, draw in draws.items()})[0]
+
+
+def batch(num_examples: int, batch_size: int, generator: torch.Generator) -> Tensor:
+    """Row numbers of one batch: without repetition, or, of fewer examples than it holds, each as often as another."""
+    passes = -(-batch_size // num_examples)
+    order = torch.cat([torch.randperm(num_examples, generator=generator) for _ in range(passes)])
+    return order[:batch_size]
+
+
+def ema_keep(step: int, decay: float) -> float:
+    """What the running average keeps in step t: min(decay, (1+t)/(10+t)), so that a short training has one too."""
+    return min(decay, (1 + step) / (10 + step))
+
+
+@torch.no_grad()
+def average_weights(average: Mapping[str, Tensor], weights: Weights, keep: float) -> None:
+    """θ̄ ← keep·θ̄ + (1 − keep)·θ, in place."""
+    for name, tensor in average.items():
+        tensor.lerp_(weights[name], 1 - keep)
+
+
+def _optimiser(part: Part, state: TrainingState, params: Optimisation) -> tuple[torch.optim.Optimizer, list[Tensor]]:
+    names = [name for name in state.weights if name.startswith(f"{part.name}.")]
+    mine = [state.weights[name] for name in names]
+    fused = mine[0].device.type in ("cpu", "cuda")
+    optimiser = torch.optim.AdamW(
+        mine, lr=params.learning_rate, betas=part.betas, weight_decay=params.weight_decay, fused=fused
+    )
+    for name, weight in zip(names, mine, strict=True):
+        # Adam's own counter is a float32 tensor, on the weights' device where it is fused.
+        count = torch.tensor(float(state.step), device=weight.device if fused else "cpu")
+        optimiser.state[weight] = {"step": count, "exp_avg": state.means[name], "exp_avg_sq": state.squares[name]}
+    return optimiser, mine

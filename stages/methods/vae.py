@@ -1,0 +1,109 @@
+"""β-VAE: Kingma and Welling 2013, Higgins et al. 2017, Burgess et al. 2018; Fedssyn's choice for dSprites (App. A.4).
+
+Loss of an image: −log p(x|z) + β·KL(N(μ, σ²) ‖ N(0, I)), z = μ + σ·ε, pixels Bernoulli. Fedssyn's VAE does not see the
+class: it takes the mean code of each class, μ_c, and draws codes from N(μ_c, I) (`class-mean`). Where one client has
+several classes, telling encoder and decoder the class and drawing from N(0, I) is sharper (`label`), and no statistic
+of private data is needed after training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stages.methods.draws import Draw, Draws
+from stages.methods.generator_training import Part, Weights
+from stages.methods.params.generator import GeneratorTraining
+from stages.nets.generator_params import ImageShape
+from stages.nets.stateless import call, initial_weights
+from stages.nets.vae_net import Decoder, Encoder
+
+_MEANS = "class_means"
+_AT_ONCE = 1000
+
+
+class Vae:
+    """The family `vae`."""
+
+    def __init__(self, params: GeneratorTraining, shape: ImageShape) -> None:
+        self._beta: float = params.value("beta")
+        self._latent: int = params.value("latent_size")
+        self._told = params.value("conditioning") == "label"
+        self._num_classes = shape.num_classes
+        with torch.device("meta"):
+            size = {"filters": params.value("filters"), "hidden": params.value("hidden_size"), "latent": self._latent}
+            self._encoder: nn.Module = Encoder(shape, told=self._told, **size)
+            self._decoder: nn.Module = Decoder(shape, told=self._told, **size)
+        self.parts = (Part(name="vae", losses=self.losses),)
+        self.kept: dict[str, Tensor] = {
+            f"vae.decoder.{name}": tensor for name, tensor in self._decoder.named_parameters()
+        }
+        if not self._told:
+            self.kept[_MEANS] = torch.empty(shape.num_classes, self._latent, device="meta")
+        self.draws: Mapping[str, Draw] = {"code": Draw(law="normal", shape=(self._latent,))}
+
+    def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
+        halves = {"vae.encoder": self._encoder, "vae.decoder": self._decoder}
+        return {
+            f"{half}.{name}": tensor
+            for half, net in halves.items()
+            for name, tensor in initial_weights(net, generator).items()
+        }
+
+    def losses(self, weights: Weights, images: Tensor, labels: Tensor, draws: Draws) -> Tensor:
+        """The negative ELBO of each example in nats; a pure function of weights, examples and draws."""
+        brightness = (images + 1) / 2
+        mean, log_variance = self._encode(weights, brightness, labels)
+        codes = mean + (log_variance / 2).exp() * draws["code"]
+        logits = self._decode(weights, codes, labels)
+        surprise = F.binary_cross_entropy_with_logits(logits, brightness, reduction="none").flatten(1).sum(dim=1)
+        return surprise + self._beta * divergence(mean, log_variance)
+
+    @torch.no_grad()
+    def finished(self, weights: Weights, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The decoder, and the mean code of each class where codes are drawn around it (zero for unseen classes)."""
+        kept = {name: weights[name] for name in self.kept if name != _MEANS}
+        if not self._told:
+            brightness = (images + 1) / 2
+            batches = [slice(first, first + _AT_ONCE) for first in range(0, len(labels), _AT_ONCE)]
+            codes = torch.cat([self._encode(weights, brightness[rows], labels[rows])[0] for rows in batches])
+            members = F.one_hot(labels, self._num_classes).to(codes.dtype)
+            kept[_MEANS] = members.T @ codes / members.sum(dim=0).clamp(min=1)[:, None]
+        return kept
+
+    @torch.no_grad()
+    def sample(
+        self,
+        weights: Weights,
+        labels: Tensor,
+        generator: torch.Generator,
+        *,
+        report: Callable[[int, int], None],
+    ) -> Tensor:
+        """Images in [−1, 1], one for each label: the mean brightness that the decoder gives for a fresh code."""
+        codes = torch.randn((len(labels), self._latent), generator=generator).to(labels.device)
+        if not self._told:
+            codes = codes + weights[_MEANS][labels]
+        images = self._decode(weights, codes, labels).sigmoid() * 2 - 1
+        report(1, 1)
+        return images
+
+    def _encode(self, weights: Weights, brightness: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_variance = call(self._encoder, _of(weights, "vae.encoder."), brightness, labels)
+        return mean, log_variance
+
+    def _decode(self, weights: Weights, codes: Tensor, labels: Tensor) -> Tensor:
+        logits: Tensor = call(self._decoder, _of(weights, "vae.decoder."), codes, labels)
+        return logits
+
+
+def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
+    """KL(N(μ, σ²) ‖ N(0, I)) of each row: ½·Σ(μ² + σ² − log σ² − 1)."""
+    return (mean.square() + log_variance.exp() - log_variance - 1).sum(dim=1) / 2
+
+
+def _of(weights: Weights, prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}

@@ -1,0 +1,202 @@
+"""`synthesize`: images from a client's generator, as a dataset that may leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts import atomic, keys, lineage
+from artifacts.errors import InputError, UsageError
+from artifacts.metadata import Metadata
+from artifacts.places import Place, client_of, in_outbox
+from artifacts.publish import prepare
+from artifacts.tensors_file import TensorArtifact
+from stages.data.dataset_images import dataset_params, save_dataset
+from stages.data.images import LabelledImages, to_bytes
+from stages.generator_file import class_counts_of, described, family_of, read_generator, weights_of
+from stages.methods.labels import apportioned, labels_of, parsed_labels
+from stages.methods.params.generator import GeneratorTraining
+from stages.methods.params.synthesis import Synthesis
+from stages.nets.generator_params import ImageShape
+from stages.pictures.contact_sheet import contact_sheets
+from stages.progress import Report, Summary, silent
+from stages.randomness import stream_seed
+from stages.versions import versions
+
+if TYPE_CHECKING:
+    from stages.torch_setup import Device
+
+_BATCH = 250
+
+
+def synthesize(
+    generator: Path,
+    out: Path,
+    *,
+    params: Synthesis,
+    seed: int,
+    drop: Sequence[int] = (),
+    sheet: Path | None = None,
+    key: Path | None = None,
+    client: str | None = None,
+    device: Device = "auto",
+    force: bool = False,
+    report: Report = silent,
+) -> Summary:
+    """Draw labelled images and write them: outbound and declared if into an outbox, private anywhere else.
+
+    `drop` leaves out images by their number as drawn, which `sheet` shows; the file says that it was picked over,
+    never what was left out.
+    """
+    leaves = in_outbox(out)
+    prepare(out, "outbound" if leaves else "private", force=force)
+    if sheet is not None:
+        prepare(sheet, "private", force=force)
+    name = client_of(out, client)
+    source = read_generator(generator)
+    if source.metadata.client != name:
+        raise InputError(f"{generator} is the generator of client {source.metadata.client!r}, not of {name!r}.")
+    training, shape, class_names = described(source.metadata, generator)
+    labels = _labels(params, class_counts_of(source, shape.num_classes), class_names)
+    kept = _kept(len(labels), drop)
+    sampling = _sampling(params, training)
+    secret = keys.read(key or _key_of(out)) if leaves else None
+
+    images = _draw(source, training, shape, labels, sampling, seed, name, device, report)
+    if sheet is not None:
+        shown = f"{len(kept)} of {len(labels)}" if len(kept) < len(labels) else f"{len(labels)}"
+        title = f"client {name}, {training.family}: {shown} synthetic images"
+        pages = contact_sheets(images[kept], labels[kept], kept, class_names, title)
+        for path, page in zip(_pages(sheet, len(pages)), pages, strict=True):
+            atomic.write(path, [page], force=force)
+    content = LabelledImages(images, labels, class_names).take(kept)
+    about: dict[str, Any] = {**dataset_params(content), **params.to_json(), **sampling}
+    if len(kept) < len(labels):
+        about["picked"] = True
+    context = {"stage": "synthesize", "client": name, "params": about, "seed": seed, "rows": kept.tolist()}
+    disclosures = {"derived_images"} | ({"class_counts", "class_set"} if params.labels == "frequency" else set())
+    metadata = Metadata(
+        kind="dataset",
+        stage="synthesize",
+        method=training.family,
+        custody="outbound" if leaves else "private",
+        client=name,
+        params=about,
+        inputs=(
+            lineage.for_outbound(source, "generator", key=secret, context=context)
+            if secret is not None
+            else lineage.by_digest(source, "generator"),
+        ),
+        disclosures=tuple(sorted(disclosures)),
+        seed=None if leaves else seed,
+        simulation=secret is not None and secret.simulation,
+        versions=versions("torch", *(["diffusers"] if sampling else []), "numpy", "pyarrow", "pillow"),
+    )
+    digest = save_dataset(out, content, metadata, force=force)
+    return {
+        "out": str(out),
+        "sha256": digest,
+        "bytes": out.stat().st_size,
+        "client": name,
+        "images": len(content),
+        "custody": metadata.custody,
+        "disclosures": list(metadata.disclosures),
+        **({"sheets": [str(path) for path in _pages(sheet, len(pages))]} if sheet is not None else {}),
+    }
+
+
+def _labels(params: Synthesis, seen: NDArray[np.int64], class_names: Sequence[str]) -> NDArray[np.int64]:
+    """The label of each image, in order of classes, or in the order given."""
+    if params.label_list is None:
+        assert params.count is not None  # Synthesis checked it
+        weights = seen if params.labels == "frequency" else np.ones_like(seen)
+        return labels_of(apportioned(weights.tolist(), params.count))
+    try:
+        labels = parsed_labels(params.label_list, class_names)
+    except ValueError as error:
+        raise UsageError(f"--label-list: {error}.") from error
+    if not len(labels):
+        raise UsageError("--label-list names no image: nothing would be made.")
+    if params.count not in (None, len(labels)):
+        raise UsageError(f"--count {params.count} and --label-list of {len(labels)} differ: leave one out.")
+    return labels
+
+
+def _kept(count: int, drop: Sequence[int]) -> NDArray[np.int64]:
+    wrong = [number for number in drop if not 0 <= number < count]
+    if wrong:
+        raise UsageError(f"--drop {wrong[0]}: images are numbered from 0 to {count - 1}.")
+    kept = np.setdiff1d(np.arange(count, dtype=np.int64), np.array(drop, np.int64))
+    if not len(kept):
+        raise UsageError("--drop leaves no image.")
+    return kept
+
+
+def _sampling(params: Synthesis, training: GeneratorTraining) -> dict[str, Any]:
+    """Sampler and steps as they stand in the metadata; nothing for families that draw in one go."""
+    if training.family != "ddpm":
+        for option in ("sampler", "sampling_steps"):
+            if getattr(params, option) is not None:
+                flag = option.replace("_", "-")
+                raise UsageError(f"--{flag} belongs to ddpm; this generator is a {training.family}.")
+        return {}
+    sampler, steps = params.sampling()
+    if steps > training.value("timesteps"):
+        raise UsageError(f"--sampling-steps {steps}: the generator was trained with {training.value('timesteps')}.")
+    return {"sampler": sampler, "sampling_steps": steps}
+
+
+def _key_of(out: Path) -> Path:
+    place = Place.of(out)
+    assert place is not None  # a path in an outbox always has one
+    return place.key
+
+
+def _pages(sheet: Path, count: int) -> list[Path]:
+    """`sheet.png`, `sheet-2.png`, …"""
+    return [sheet, *(sheet.with_stem(f"{sheet.stem}-{number}") for number in range(2, count + 1))]
+
+
+def _draw(
+    source: TensorArtifact,
+    training: GeneratorTraining,
+    shape: ImageShape,
+    labels: NDArray[np.int64],
+    sampling: dict[str, Any],
+    seed: int,
+    client: str,
+    device: Device,
+    report: Report,
+) -> NDArray[np.uint8]:
+    """The images, a batch at a time; each batch has a stream of its own."""
+    import torch
+
+    from stages.torch_setup import set_up
+
+    where = set_up(device)
+    try:
+        family = family_of(training, shape)
+    except ValueError as error:
+        raise InputError(f"{source.path} describes a generator that cannot be built: {error}.") from error
+    weights = weights_of(source, family, where)
+    options = {"sampler": sampling["sampler"], "steps": sampling["sampling_steps"]} if sampling else {}
+    images = []
+    for number, first in enumerate(range(0, len(labels), _BATCH)):
+        these = torch.from_numpy(labels[first : first + _BATCH]).to(where)
+        # The generator's digest, which nobody else knows, is in the stream's name: the seed alone (0, if none is given)
+        # must not be enough to draw the noise again and have pairs of noise and image to attack the generator with.
+        stream = stream_seed(seed, stage="synthesize", client=client, of=f"batch {number} of {source.sha256}")
+
+        def tell(done: int, total: int, first: int = first, size: int = len(these)) -> None:
+            report(first + size * done // total, len(labels), f"{sampling.get('sampler', training.family)}")
+
+        drawn = family.sample(weights, these, torch.Generator().manual_seed(stream), report=tell, **options)
+        try:
+            images.append(to_bytes(drawn.cpu().numpy()))
+        except ValueError as error:
+            raise InputError(f"{source.path} makes no images: {error}. Train it anew.") from error
+    return np.concatenate(images)

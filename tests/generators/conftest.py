@@ -1,0 +1,79 @@
+"""Small clients for the tests of generators: digits in a private folder, a key, generators that train at once."""
+
+import numpy as np
+import pytest
+import torch
+
+from artifacts import keys
+from artifacts.metadata import Metadata
+from stages.data.dataset_images import dataset_params, save_dataset
+from stages.data.images import LabelledImages
+from stages.data.sources import load
+from stages.methods.params.generator import GeneratorTraining
+from stages.train_generator import train_generator
+
+QUICK = {
+    "ddpm": {"family": "ddpm", "base_width": 8, "multipliers": "1,2", "dropout": 0.2, "batch_size": 8},
+    "vae": {"family": "vae", "filters": 4, "hidden_size": 16, "batch_size": 8},
+    "gan": {"family": "gan", "filters": 4, "latent_size": 4, "batch_size": 8},
+}
+
+
+def write_client(folder, content, name="00"):
+    """A client's folder with its data and a simulated key; returns the path of the data."""
+    path = folder / name / "private" / "data.parquet"
+    metadata = Metadata(
+        kind="dataset", stage="partition", custody="private", client=name, params=dataset_params(content), versions={}
+    )
+    save_dataset(path, content, metadata)
+    keys.write(folder / name / "private" / "client.key", keys.simulated(0, f"client {name}"))
+    (folder / name / "outbox").mkdir()
+    return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """As in the stages: two threads on a shared machine are several times slower, and other bits."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def digits():
+    return load("digits").train
+
+
+@pytest.fixture
+def client(tmp_path, digits):
+    """The data of client 00: forty digits."""
+    return write_client(tmp_path, digits.take(np.arange(40)))
+
+
+@pytest.fixture(scope="session")
+def quick():
+    """Parameters of a family, small enough to train a few steps in no time."""
+    return lambda family, **changed: GeneratorTraining(**{**QUICK[family], **changed})
+
+
+@pytest.fixture(scope="session")
+def make_client():
+    return write_client
+
+
+@pytest.fixture(scope="session")
+def colours():
+    """Colour images of 12×10 pixels in three named classes."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (30, 3, 12, 10), dtype=np.uint8)
+    return LabelledImages(images, np.arange(30) % 3, ("cat", "dog", "emu"))
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, digits, quick):
+    """Client 00 with 40 digits of the classes 0 to 4, and a hardly trained generator of each family."""
+    folder = tmp_path_factory.mktemp("trained")
+    rows = np.flatnonzero(digits.labels < 5)[:40]
+    data = write_client(folder, digits.take(rows))
+    for family in QUICK:
+        params = quick(family, steps=2, data_fraction=1.0)
+        train_generator([data], data.with_name(f"{family}.safetensors"), params=params, seed=1)
+    return data.parent

@@ -1,0 +1,131 @@
+"""The loop: against a plain torch training, the running average by hand, and going on from any state."""
+
+import copy
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.generator_file import family_of
+from stages.methods.draws import Draw, drawn
+from stages.methods.generator_training import average_weights, batch, ema_keep, first_state, train
+from stages.methods.params.generator import Optimisation
+from stages.nets.generator_params import ImageShape
+
+SHAPE = ImageShape(channels=1, height=8, width=8, num_classes=10)
+PARAMS = Optimisation(batch_size=6, learning_rate=0.01, weight_decay=0.1, ema_decay=0.5)
+
+
+def generator_of(step):
+    return torch.Generator().manual_seed(1000 + step)
+
+
+def trained(family, digits, start, num_steps, params=PARAMS):
+    images = torch.from_numpy(digits.images[:20].astype(np.float32)) / 127.5 - 1
+    labels = torch.from_numpy(digits.labels[:20])
+    states = []
+    train(
+        family, images, labels, params=params, start=start, num_steps=num_steps, generator_of=generator_of,
+        after_step=lambda state, losses: states.append((copy.deepcopy(state), dict(losses))),
+    )  # fmt: skip
+    return states
+
+
+def fresh(family, params=PARAMS):
+    return first_state(family.initial(torch.Generator().manual_seed(0)), params)
+
+
+def test_against_a_plain_training_with_torchs_adamw(digits, quick):
+    family = family_of(quick("vae"), SHAPE)
+    states = trained(family, digits, fresh(family), 4)
+    weights = {k: v.clone().requires_grad_(True) for k, v in family.initial(torch.Generator().manual_seed(0)).items()}
+    average = {name: tensor.detach().double().numpy() for name, tensor in weights.items()}
+    optimiser = torch.optim.AdamW(weights.values(), lr=0.01, weight_decay=0.1, foreach=False)
+    images = torch.from_numpy(digits.images[:20].astype(np.float32)) / 127.5 - 1
+    for step in range(1, 5):
+        generator = generator_of(step)
+        rows = torch.randperm(20, generator=generator)[:6]
+        draws = {"code": torch.randn((6, 10), generator=generator)}
+        optimiser.zero_grad()
+        loss = family.losses(weights, images[rows], torch.from_numpy(digits.labels[:20])[rows], draws).mean()
+        loss.backward()
+        optimiser.step()
+        state, losses = states[step - 1]
+        assert float(losses["vae"]) == pytest.approx(float(loss.detach()), rel=1e-5)
+        keep = min(0.5, (1 + step) / (10 + step))
+        for name, tensor in weights.items():
+            torch.testing.assert_close(state.weights[name], tensor, rtol=1e-4, atol=1e-6)
+            average[name] = keep * average[name] + (1 - keep) * tensor.detach().double().numpy()
+            np.testing.assert_allclose(state.average[name].numpy(), average[name], rtol=1e-4, atol=1e-6)
+
+
+def test_the_running_average_by_hand():
+    # Steps 1, 2, 3 keep 2/11, 3/12, 4/13; from step 17,990 on it would be 0.9995.
+    assert [ema_keep(t, 0.9995) for t in (1, 2, 3)] == pytest.approx([2 / 11, 3 / 12, 4 / 13])
+    assert ema_keep(17_989, 0.9995) < 0.9995 == ema_keep(17_990, 0.9995) == ema_keep(10**9, 0.9995)
+    average = {"w": torch.tensor([8.0, -4.0])}
+    average_weights(average, {"w": torch.tensor([0.0, 4.0])}, 0.75)
+    assert average["w"].tolist() == [6.0, -2.0]
+
+
+def test_without_an_average_the_weights_are_the_result(digits, quick):
+    family = family_of(quick("vae"), SHAPE)
+    params = Optimisation(batch_size=6, learning_rate=0.01, weight_decay=0.0, ema_decay=0.0)
+    state, _ = trained(family, digits, fresh(family, params), 1, params)[-1]
+    assert not state.average
+    assert state.result is state.weights
+
+
+@pytest.mark.parametrize("name", ["ddpm", "vae", "gan"])
+def test_it_goes_on_from_any_state_to_the_same_end(digits, quick, name):
+    family = family_of(quick(name), SHAPE)
+    through = trained(family, digits, fresh(family), 5)
+    for stop in (1, 3):
+        going_on = trained(family, digits, copy.deepcopy(through[stop - 1][0]), 5)
+        assert [state.step for state, _ in going_on] == list(range(stop + 1, 6))
+        for group in ("weights", "means", "squares", "average"):
+            ends = [getattr(states[-1][0], group) for states in (through, going_on)]
+            assert all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0])
+
+
+def test_a_shorter_training_is_the_beginning_of_a_longer_one(digits, quick):
+    family = family_of(quick("gan"), SHAPE)
+    short, long = (trained(family, digits, fresh(family), steps) for steps in (2, 4))
+    assert all(torch.equal(long[1][0].weights[name], tensor) for name, tensor in short[-1][0].weights.items())
+
+
+def test_training_leaves_global_random_state_alone(digits, quick):
+    before = torch.get_rng_state()
+    for name in ("ddpm", "vae", "gan"):
+        family = family_of(quick(name), SHAPE)
+        trained(family, digits, fresh(family), 1)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@given(n=st.integers(1, 40), size=st.integers(1, 100), seed=st.integers(0, 99))
+@settings(max_examples=80, deadline=None)
+def test_a_batch_is_full_and_repeats_no_image_more_than_needed(n, size, seed):
+    rows = batch(n, size, torch.Generator().manual_seed(seed)).tolist()
+    assert len(rows) == size
+    times = Counter(rows)
+    assert set(rows) <= set(range(n))
+    assert max(times.values()) == -(-size // n)
+    assert size < n or min(times[row] for row in range(n)) >= size // n
+
+
+def test_draws_have_their_laws():
+    declared = {
+        "a": Draw(law="normal", shape=(3,)),
+        "b": Draw(law="integer", below=7),
+        "c": Draw(law="keep", shape=(2, 2), probability=0.25),
+    }
+    found = drawn(declared, 20_000, torch.Generator().manual_seed(0))
+    assert found["a"].shape == (20_000, 3)
+    assert float(found["a"].mean()) == pytest.approx(0, abs=0.02)
+    assert float(found["a"].std()) == pytest.approx(1, abs=0.02)
+    assert Counter(found["b"].tolist()).keys() == set(range(7))
+    assert found["c"].dtype == torch.bool
+    assert float(found["c"].double().mean()) == pytest.approx(0.25, abs=0.01)
