@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fedsynth_cli.commands.account import account
 from fedsynth_cli.commands.aggregate import aggregate
 from fedsynth_cli.commands.audit import audit
 from fedsynth_cli.commands.batch import batch
@@ -17,7 +18,9 @@ from fedsynth_cli.commands.partition import partition
 from fedsynth_cli.commands.recipe import recipe
 from fedsynth_cli.commands.run import run
 from fedsynth_cli.commands.shuffle import shuffle
+from fedsynth_cli.commands.synthesize import synthesize
 from fedsynth_cli.commands.train_client import train_client
+from fedsynth_cli.commands.train_generator import train_generator
 
 _CLIENT, _SERVER, _ANYONE = "At a client", "At the server", "Anyone"
 _SIMULATION = "Whole federations"
@@ -26,6 +29,8 @@ COMMANDS: dict[str, tuple[str, Callable[..., None]]] = {
     "keygen": (_CLIENT, keygen),
     "train-client": (_CLIENT, train_client),
     "encode": (_CLIENT, encode),
+    "train-generator": (_CLIENT, train_generator),
+    "synthesize": (_CLIENT, synthesize),
     "init-model": (_SERVER, init_model),
     "aggregate": (_SERVER, aggregate),
     "decode": (_SERVER, decode),
@@ -33,6 +38,7 @@ COMMANDS: dict[str, tuple[str, Callable[..., None]]] = {
     "evaluate": (_ANYONE, evaluate),
     "inspect": (_ANYONE, inspect),
     "audit": (_ANYONE, audit),
+    "account": (_ANYONE, account),
     "partition": (_SIMULATION, partition),
     "run": (_SIMULATION, run),
     "recipe": (_SIMULATION, recipe),

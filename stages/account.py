@@ -1,0 +1,209 @@
+"""`account`: what has left costs in ε, from the files alone; and `account plan`, before anything leaves. Free of torch.
+
+A file costs ∞ unless its events cover every byte of it that depends on private data (privacy contract, rule 1).
+"""
+
+from __future__ import annotations
+
+import csv as csv_format
+import io
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from artifacts import atomic
+from artifacts.errors import InputError, UsageError
+from artifacts.publish import prepare
+from stages.charges import Charged, read_charges
+from stages.pictures.epsilon import Line, epsilon_picture
+from stages.privacy.accountant import (
+    INFINITE,
+    Accountant,
+    Epsilon,
+    across,
+    adjacency_of,
+    calibrated,
+    epsilon,
+    planned,
+)
+from stages.privacy.events import Adjacency, PrivacyEvent, distinct
+from stages.progress import Report, Summary, silent
+
+_MOST_POINTS = 50  # of a curve: a loss distribution takes a tenth of a second
+_COLUMNS = ("client", "unit", "round", "epsilon_pld", "epsilon_rdp", "rest_pld", "rest_rdp")
+CurveRow = tuple[str, str, int, Epsilon, Epsilon]
+
+
+def account(
+    targets: Sequence[Path],
+    *,
+    delta: float,
+    csv: Path | None = None,
+    picture: Path | None = None,
+    force: bool = False,
+    report: Report = silent,
+) -> Summary:
+    """ε for each client and unit, of files, of a participant's folder or of a whole run."""
+    _prepare(csv, picture, delta, force=force)
+    found = read_charges(targets)
+    try:
+        distinct(event for file in found.charged for event in file.events)
+        rows, curve = [], []
+        groups = _groups(found.charged)
+        for number, ((who, unit), files) in enumerate(groups.items(), start=1):
+            rows.append(_row(who, unit, files, delta))
+            if csv is not None or picture is not None:
+                curve += _curve(who, unit, files, delta)
+            report(number, len(groups), who)
+        totals = [_total(unit, groups, delta) for unit in sorted({unit for _, unit in groups} - {""})]
+    except ValueError as error:
+        raise InputError(f"{error}.") from error
+    _write(csv, picture, curve, delta, force=force)
+    return {"delta": delta, "clients": rows, "across_clients": totals, "notes": found.notes}
+
+
+def plan(
+    *,
+    sampling_rate: float,
+    steps: int,
+    delta: float,
+    noise_multiplier: float | None = None,
+    target_epsilon: float | None = None,
+    rounds: int = 1,
+    adjacency: Adjacency = "add-or-remove",
+    by: Accountant = "pld",
+    csv: Path | None = None,
+    picture: Path | None = None,
+    force: bool = False,
+) -> Summary:
+    """ε of `rounds` times `steps` sampled Gaussian steps, or the noise that keeps it within a target."""
+    _prepare(csv, picture, delta, force=force)
+    if (noise_multiplier is None) == (target_epsilon is None):
+        raise UsageError("account plan takes either --noise-multiplier or --target-epsilon.")
+    try:
+        sigma = noise_multiplier
+        if sigma is None:
+            sigma = calibrated(
+                target_epsilon or 0.0, delta=delta, sampling_rate=sampling_rate, steps=rounds * steps,
+                adjacency=adjacency, by=by,
+            )  # fmt: skip
+
+        def after(count: int) -> Epsilon:
+            total = count * steps
+            event = planned(
+                sampling_rate=sampling_rate, noise_multiplier=sigma or 0.0, steps=total, adjacency=adjacency
+            )
+            return epsilon([event], delta=delta)
+
+        result = after(rounds)
+        curve: list[CurveRow] = []
+        if csv is not None or picture is not None:
+            curve = [("plan", "record", r, after(r), after(r)) for r in _thinned(range(1, rounds + 1))]
+    except ValueError as error:
+        raise UsageError(f"{error}.") from error
+    _write(csv, picture, curve, delta, force=force)
+    return {
+        "epsilon": _json(result),
+        "delta": delta,
+        "noise_multiplier": sigma,
+        "sampling_rate": sampling_rate,
+        "steps": steps,
+        "rounds": rounds,
+        "adjacency": adjacency,
+        "calibrated_by": by if target_epsilon is not None else None,
+    }
+
+
+def _groups(charged: Sequence[Charged]) -> dict[tuple[str, str], list[Charged]]:
+    """Files by client and unit. Whoever has no event at all has no unit; a file without one counts in all units."""
+    units: dict[str, set[str]] = {}
+    for file in charged:
+        units.setdefault(file.who, set()).update(event.unit for event in file.events)
+    groups: dict[tuple[str, str], list[Charged]] = {}
+    for who in sorted(units):
+        for unit in sorted(units[who]) or [""]:
+            groups[who, unit] = [file for file in charged if file.who == who]
+    return groups
+
+
+def _events(files: Iterable[Charged], unit: str) -> list[PrivacyEvent]:
+    return distinct(event for file in files for event in file.events if event.unit == unit)
+
+
+def _row(who: str, unit: str, files: Sequence[Charged], delta: float) -> dict[str, Any]:
+    events = _events(files, unit)
+    uncovered = [{"file": file.where, "why": file.uncovered} for file in files if file.uncovered]
+    rest = epsilon(events, delta=delta)
+    return {
+        "client": who,
+        "unit": unit or None,
+        "adjacency": adjacency_of(events) if events else None,
+        "trusted": sorted({event.trust for event in events}),
+        "files": len(files),
+        "events": len(events),
+        "epsilon": _json(INFINITE if uncovered else rest),
+        "rest": _json(rest) if uncovered and events else None,
+        "uncovered": uncovered,
+    }
+
+
+def _total(unit: str, groups: dict[tuple[str, str], list[Charged]], delta: float) -> dict[str, Any]:
+    """Rule 5: the maximum if people are disjoint, else the composition."""
+    mine = [files for (who, of), files in groups.items() if of == unit and who != "server"]
+    disjoint, together = across([_events(files, unit) for files in mine], delta=delta)
+    if any(file.uncovered for (who, _), files in groups.items() for file in files if who != "server"):
+        disjoint, together = INFINITE, INFINITE
+    return {"unit": unit, "if_disjoint": _json(disjoint), "if_one_is_in_all": _json(together)}
+
+
+def _curve(who: str, unit: str, files: Sequence[Charged], delta: float) -> list[CurveRow]:
+    rows = []
+    for number in _thinned(sorted({file.round for file in files})):
+        so_far = [file for file in files if file.round <= number]
+        rest = epsilon(_events(so_far, unit), delta=delta)
+        total = INFINITE if any(file.uncovered for file in so_far) else rest
+        rows.append((who, unit, number, total, rest))
+    return rows
+
+
+def _thinned(rounds: Sequence[int]) -> list[int]:
+    """At most fifty of them, the first and the last always."""
+    if len(rounds) <= _MOST_POINTS:
+        return list(rounds)
+    last = len(rounds) - 1
+    return [rounds[i * last // (_MOST_POINTS - 1)] for i in range(_MOST_POINTS)]
+
+
+def _prepare(csv: Path | None, picture: Path | None, delta: float, *, force: bool) -> None:
+    if not 0 < delta < 1:
+        raise UsageError(f"--delta must lie between 0 and 1, found {delta!r}.")
+    for path in (csv, picture):
+        if path is not None:
+            prepare(path, "public", force=force)
+
+
+def _write(csv: Path | None, picture: Path | None, curve: Sequence[CurveRow], delta: float, *, force: bool) -> None:
+    if csv is not None:
+        sink = io.StringIO()
+        writer = csv_format.writer(sink, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        for who, unit, number, total, rest in curve:
+            writer.writerow((who, unit, number, *_json(total).values(), *_json(rest).values()))
+        atomic.write(csv, [sink.getvalue().encode()], force=force)
+    if picture is not None:
+        # One picture, of one unit: of records, if there are any.
+        unit = "record" if any(row[1] == "record" for row in curve) else "client"
+        lines = []
+        for who in dict.fromkeys(row[0] for row in curve):
+            mine = [row for row in curve if row[0] == who and row[1] in (unit, "")]
+            if mine:
+                rests = [row[4] for row in mine]
+                infinite = math.isinf(mine[-1][3].pld)
+                lines.append(Line([r[2] for r in mine], [e.pld for e in rests], [e.rdp for e in rests], infinite))
+        atomic.write(picture, [epsilon_picture(lines, unit=unit, delta=delta)], force=force)
+
+
+def _json(value: Epsilon) -> dict[str, float | str]:
+    """Numbers; «inf» where there is none, which JSON has no number for."""
+    return {name: "inf" if math.isinf(v) else v for name, v in (("pld", value.pld), ("rdp", value.rdp))}

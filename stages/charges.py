@@ -1,0 +1,112 @@
+"""What left, and the privacy events that it names: from files, and for folders from their ledgers too.
+
+A file is covered if it has events and tells nothing without noise (privacy contract, rule 1). In a folder every entry
+of the ledger counts: what was sent, replaced or taken away stays charged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from artifacts import dataset_file, ledger, tensors_file
+from artifacts.errors import InputError
+from artifacts.metadata import Metadata
+from artifacts.places import Place, RunFolder
+from stages.privacy.events import PrivacyEvent
+
+
+@dataclass(frozen=True)
+class Charged:
+    """One file that left: its events, and why they do not cover it, if they do not."""
+
+    who: str
+    where: str
+    round: int
+    events: tuple[PrivacyEvent, ...]
+    uncovered: str
+
+
+@dataclass
+class Found:
+    charged: list[Charged] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_charges(targets: Sequence[Path]) -> Found:
+    """Read files, participants' folders and whole runs. An event that is not understood raises `InputError`."""
+    found = Found()
+    for target in targets:
+        if target.is_dir():
+            _read_folder(target, found)
+        else:
+            _read_file(target, found)
+    return found
+
+
+def _read_folder(target: Path, found: Found) -> None:
+    run = RunFolder(target)
+    if run.clients.is_dir():
+        for name in run.client_names():
+            _read_place(run.client(name), found)
+        if run.server.outbox.is_dir():
+            _read_place(run.server, found)
+    elif (target / "outbox").is_dir():
+        _read_place(Place(target.absolute()), found)
+    else:
+        raise InputError(f"{target} is neither a run folder (clients/…) nor a participant's (outbox/).")
+
+
+def _read_place(place: Place, found: Found) -> None:
+    """Every entry of the ledger, whether its file is still there or not, and every file that has no entry."""
+    entries = ledger.read(place.ledger).entries
+    for entry in entries:
+        where = f"{place.base.name}/{entry.file}"
+        _charge(where, place.base.name, entry.round, entry.privacy, entry.disclosures, found)
+    entered = {entry.file for entry in entries}
+    for path in sorted(place.outbox.iterdir()) if place.outbox.is_dir() else []:
+        if path.name not in entered:
+            found.notes.append(f"{path} is not in the ledger: run fedsynth audit.")
+            _read_file(path, found)
+
+
+def _read_file(path: Path, found: Found) -> None:
+    metadata = _metadata(path)
+    if metadata.custody in ("public", "server"):
+        found.notes.append(f"{path} is {metadata.custody}: it is no client's file, and is not charged.")
+        return
+    if metadata.custody == "private":
+        found.notes.append(f"{path} is private: this is what it would cost if it left.")
+    who = metadata.client or "server"
+    _charge(str(path), who, metadata.round, metadata.privacy, metadata.disclosures, found)
+
+
+def _charge(
+    where: str, who: str, round: int | None, privacy: Iterable[Any], disclosures: Sequence[str], found: Found
+) -> None:
+    try:
+        events = tuple(PrivacyEvent.from_json(fields) for fields in privacy)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InputError(f"{where}: {error}. An event that is not understood is never taken for nothing.") from error
+    if who == "server" and not events:
+        note = "What the server sent without events is made from what the clients sent, and is charged there."
+        if note not in found.notes:
+            found.notes.append(note)
+        return
+    uncovered = ""
+    if disclosures:
+        uncovered = f"it tells {', '.join(disclosures)} without noise"
+    elif not events:
+        uncovered = "it has no privacy events"
+    found.charged.append(Charged(who, where, round or 0, events, uncovered))
+
+
+def _metadata(path: Path) -> Metadata:
+    try:
+        with path.open("rb") as handle:
+            start = handle.read(4)
+    except OSError as error:
+        raise tensors_file.unreadable(path, error) from error
+    return dataset_file.read_metadata(path) if start == b"PAR1" else tensors_file.read_header(path)[0]

@@ -1,0 +1,1 @@
+"""Differential privacy: secret streams, clipping, noise, events, accountants. It knows no files and no stages."""

@@ -1,0 +1,121 @@
+"""Clipped sums of per-example gradients: Abadi et al. 2016, Algorithm 1, with `torch.func`.
+
+The loss of one example is a pure function of (weights, example, draws), differentiated example by example. So no layer
+can mix examples, none is missed by a hook, and randomness inside the loss is an error: whatever an example needs is
+drawn from the secret stream beforehand and handed in (rule 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import grad, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from stages.privacy.mechanism import GaussianMechanism, clipped_length, noisy_mean
+from stages.privacy.streams import SecretStream
+
+# Of one example: loss(weights, *parts) is a number. A part is a tensor or, as draws are, tensors by name.
+ExampleLoss = Callable[..., Tensor]
+Part = Tensor | Mapping[str, Tensor]
+
+_CHUNK_NUMBERS = 1 << 22  # per-example gradients held at a time, in numbers
+
+
+def clipped_sum(
+    loss: ExampleLoss,
+    weights: Mapping[str, Tensor],
+    examples: Sequence[Part],
+    *,
+    clip_norm: float,
+    chunk_size: int | None = None,
+) -> dict[str, Tensor]:
+    """Σᵢ min(1, C/‖gᵢ‖)·gᵢ in float64, gᵢ the gradient of example i's loss over ALL weights as one vector.
+
+    Guarantee: adding or removing one example moves the sum by at most `clip_norm` in Euclidean norm, rounding
+    included (see `mechanism`). An example whose gradient is not finite counts as zero, without a word (rule 11):
+    crafted weights can make exactly one record's gradient overflow.
+
+    `examples` are the parts of the loss, stacked along the first dimension, which may be empty. They are taken in
+    chunks that bound the memory. Each chunk is filled up to its full size, so that an example meets the same kernels
+    wherever it stands: else one record's presence could change the last bits of all the others' gradients.
+    """
+    size = chunk_size or default_chunk_size(weights)
+    count = _count(examples)
+    names = list(weights)
+    home = _home(weights)
+    total = torch.zeros(sum(w.numel() for w in weights.values()), dtype=torch.float64, device=home)
+    limit = clipped_length(clip_norm)
+    for chunk, is_real in _chunks(examples, count, size):
+        gradients = vmap(grad(loss), in_dims=(None, *(0 for _ in chunk)))(dict(weights), *chunk)
+        flat = torch.cat([gradients[name].detach().reshape(size, -1).to(home, torch.float64) for name in names], dim=1)
+        norms = torch.linalg.vector_norm(flat, dim=1)
+        counts = torch.isfinite(norms) & is_real.to(home)
+        flat[~counts] = 0.0  # not times zero: a NaN would stay one
+        total += torch.where(counts, limit / norms.clamp(min=limit), 0.0) @ flat
+    parts = torch.split(total, [w.numel() for w in weights.values()])
+    return {name: part.reshape(weights[name].shape) for name, part in zip(names, parts, strict=True)}
+
+
+def noisy_gradient(
+    loss: ExampleLoss,
+    weights: Mapping[str, Tensor],
+    examples: Sequence[Part],
+    *,
+    mechanism: GaussianMechanism,
+    noise: SecretStream,
+    chunk_size: int | None = None,
+) -> dict[str, Tensor]:
+    """One differentially private gradient: the clipped sum, noised, divided by the expected batch size; float32.
+
+    Add a proximal term or control variates to what this returns, never to the loss (rule 15).
+    """
+    total = clipped_sum(loss, weights, examples, clip_norm=mechanism.clip_norm, chunk_size=chunk_size)
+    released = noisy_mean({name: tensor.cpu().numpy() for name, tensor in total.items()}, mechanism, noise)
+    return {name: torch.from_numpy(released[name]).to(tensor.device) for name, tensor in weights.items()}
+
+
+def default_chunk_size(weights: Mapping[str, Tensor]) -> int:
+    """A power of two from 4 to 32, by the number of weights alone: about 32 MB of gradients at a time."""
+    fits = _CHUNK_NUMBERS // max(1, sum(w.numel() for w in weights.values()))
+    return 1 << (max(4, min(32, fits)).bit_length() - 1)
+
+
+def refuse_batch_norm(module: nn.Module) -> None:
+    """Train-mode batch norm mixes examples, and its buffers leave without noise (rule 15). Raises `ValueError`."""
+    for name, layer in module.named_modules():
+        counts = isinstance(layer, _InstanceNorm) and layer.track_running_stats
+        if layer.training and (counts or isinstance(layer, _BatchNorm)):
+            raise ValueError(f"{name} is a batch norm in training: it mixes examples. Use a network with group norm")
+
+
+def _chunks(examples: Sequence[Part], count: int, size: int) -> Iterator[tuple[list[Part], Tensor]]:
+    """Chunks of exactly `size` rows, the last one filled up with its own last row, and which rows are real."""
+    for start in range(0, count, size):
+        rows = torch.arange(start, start + size)
+        real = rows < count
+        rows = rows.clamp(max=count - 1)
+        yield [_rows(part, rows) for part in examples], real
+
+
+def _rows(part: Part, rows: Tensor) -> Part:
+    if isinstance(part, Tensor):
+        return part[rows.to(part.device)]
+    return {name: tensor[rows.to(tensor.device)] for name, tensor in part.items()}
+
+
+def _count(examples: Sequence[Part]) -> int:
+    tensors = [t for part in examples for t in ([part] if isinstance(part, Tensor) else part.values())]
+    counts = {len(tensor) for tensor in tensors}
+    if len(counts) != 1:
+        raise ValueError(f"the parts of the examples must be of one length, found {sorted(counts)}")
+    return counts.pop()
+
+
+def _home(weights: Mapping[str, Tensor]) -> torch.device:
+    """Where the sum is made: with the weights, or on the CPU where their device has no float64."""
+    device = next(iter(weights.values())).device
+    return torch.device("cpu") if device.type == "mps" else device

@@ -1,0 +1,126 @@
+"""Privacy events: what a mechanism did, in the words that stand in an artifact's metadata (rules 2 to 4 and 19).
+
+An event says what was done; what it costs is the accountant's to say. Anything unknown is an error, never zero.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hmac
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from stages.privacy.streams import context_digest, derived_key
+
+Unit = Literal["record", "client"]
+Adjacency = Literal["add-or-remove", "replace-one"]
+Mechanism = Literal["gaussian", "sampled-gaussian"]
+Sampling = Literal["none", "poisson"]
+# Who must be trusted for the ε to hold. nobody: the file carries all of its noise. server: it sees what was not noised,
+# or who took part, and keeps it. aggregate: only the sum of the clients' noise shares is ever seen.
+Trust = Literal["nobody", "server", "aggregate"]
+
+_WORDS = {"unit": Unit, "adjacency": Adjacency, "mechanism": Mechanism, "sampling": Sampling, "trust": Trust}
+_ID = re.compile(r"[0-9a-f]{64}")
+PLANNED_ID = "0" * 64  # of an event that has not happened
+MAX_STEPS = 10**9
+LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
+LEAST_RATE = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyEvent:
+    """`steps` releases, each a sum of contributions clipped to `clip_norm` plus N(0, (noise_multiplier·clip_norm)²).
+
+    Before each, every unit was drawn with `sampling_rate` by a secret Poisson sample, or all were taken. `steps` is the
+    cap, even if a loop ended early (rule 2).
+    """
+
+    id: str
+    unit: Unit
+    adjacency: Adjacency
+    mechanism: Mechanism
+    sampling: Sampling
+    sampling_rate: float
+    noise_multiplier: float
+    clip_norm: float
+    steps: int
+    trust: Trust
+
+    def __post_init__(self) -> None:
+        for name, words in _WORDS.items():
+            if getattr(self, name) not in get_args(words):
+                self._refuse(name, f"one of {', '.join(get_args(words))}")
+        for name in ("sampling_rate", "noise_multiplier", "clip_norm"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not math.isfinite(value):
+                self._refuse(name, "a finite number")
+            object.__setattr__(self, name, float(value))
+        if not (isinstance(self.id, str) and _ID.fullmatch(self.id)):
+            self._refuse("id", "64 hexadecimal digits")
+        if type(self.steps) is not int or not 1 <= self.steps <= MAX_STEPS:
+            self._refuse("steps", f"a whole number from 1 to {MAX_STEPS}")
+        if not LEAST_NOISE <= self.noise_multiplier <= MOST_NOISE:
+            self._refuse("noise_multiplier", f"from {LEAST_NOISE} to {MOST_NOISE:.0f}")
+        if not self.clip_norm > 0:
+            self._refuse("clip_norm", "greater than 0")
+        if not LEAST_RATE <= self.sampling_rate <= 1:
+            self._refuse("sampling_rate", f"from {LEAST_RATE} to 1")
+        self._check_sampling()
+
+    def _check_sampling(self) -> None:
+        sampled = self.mechanism == "sampled-gaussian"
+        if sampled != (self.sampling == "poisson"):
+            self._refuse("sampling", f"'{'poisson' if sampled else 'none'}' for the mechanism {self.mechanism}")
+        if not sampled and self.sampling_rate != 1:
+            self._refuse("sampling_rate", "1 where nothing is sampled")
+        # Rule 4: a file in an outbox shows that its client took part; only a trusted server can hide that.
+        if self.unit == "client" and sampled and self.trust != "server":
+            self._refuse("trust", "'server' where amplification by sampling clients is claimed")
+
+    def _refuse(self, name: str, rule: str) -> None:
+        raise ValueError(f"{name} of a privacy event must be {rule}; found {getattr(self, name)!r}")
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the metadata: every field, always."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> PrivacyEvent:
+        """Read an event. A field that is unknown or missing raises `ValueError`."""
+        known = cls.__dataclass_fields__.keys()
+        unknown, missing = sorted(fields.keys() - known), sorted(known - fields.keys())
+        if unknown or missing:
+            raise ValueError(
+                f"a privacy event has the unknown field {unknown[0]!r}"
+                if unknown
+                else f"a privacy event lacks {missing[0]!r}"
+            )
+        return cls(**fields)
+
+
+def event_id(key: bytes, context: Mapping[str, Any], output_digest: str) -> str:
+    """HMAC-SHA256 over the context and the digest of the mechanism's output, under a key of its own (rule 19).
+
+    Two artifacts made from one noised output carry one id, and are charged once; another output has another id. Without
+    the key it tells nothing about either.
+    """
+    if not _ID.fullmatch(output_digest):
+        raise ValueError(f"the output's digest must be 64 hexadecimal digits, found {output_digest!r}")
+    message = context_digest(context) + bytes.fromhex(output_digest)
+    return hmac.digest(derived_key(key, "event id", context), message, "sha256").hex()
+
+
+def distinct(events: Iterable[PrivacyEvent]) -> list[PrivacyEvent]:
+    """Each id once, in the order in which they came. Conflicting fields under one id raise `ValueError` (rule 19)."""
+    found: dict[str, PrivacyEvent] = {}
+    for event in events:
+        first = found.setdefault(event.id, event)
+        if first != event:
+            wrong = next(n for n, v in first.to_json().items() if getattr(event, n) != v)
+            values = f"{getattr(first, wrong)!r} and {getattr(event, wrong)!r}"
+            raise ValueError(f"two privacy events have the id {event.id[:12]}…, but {wrong} is {values}")
+    return list(found.values())
