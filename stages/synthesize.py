@@ -78,7 +78,8 @@ def synthesize(
     if len(kept) < len(labels):
         about["picked"] = True
     context = {"stage": "synthesize", "client": name, "params": about, "seed": seed, "rows": kept.tolist()}
-    disclosures = {"derived_images"} | ({"class_counts", "class_set"} if params.labels == "frequency" else set())
+    # Whatever labels were asked for, images of a class that the generator never saw look like none: that tells the set.
+    disclosures = {"derived_images", "class_set"} | ({"class_counts"} if params.labels == "frequency" else set())
     metadata = Metadata(
         kind="dataset",
         stage="synthesize",

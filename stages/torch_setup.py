@@ -16,7 +16,7 @@ def set_up(device: Device) -> torch.device:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Nothing reads memory before it is written; to fill it first, as this mode does, took 3% of a round.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if device == "auto":
         return torch.device(next(name for name in ("cuda", "mps", "cpu") if available[name]))

@@ -93,10 +93,10 @@ def test_commitments_differ_from_file_to_file(fedsynth_json, private, outbox):
         (
             ["--count", 23, "--labels", "uniform"],
             [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9],
-            ["derived_images"],
+            ["class_set", "derived_images"],
         ),
-        (["--labels", "given", "--label-list", "3,3,5"], [3, 3, 5], ["derived_images"]),
-        (["--labels", "given", "--label-list", "7:2,0", "--count", 3], [7, 7, 0], ["derived_images"]),
+        (["--labels", "given", "--label-list", "3,3,5"], [3, 3, 5], ["class_set", "derived_images"]),
+        (["--labels", "given", "--label-list", "7:2,0", "--count", 3], [7, 7, 0], ["class_set", "derived_images"]),
     ],
 )
 def test_labels(fedsynth_json, private, outbox, options, labels, disclosures):
