@@ -56,7 +56,8 @@ def account(
             if csv is not None or picture is not None:
                 curve += _curve(who, unit, files, delta)
             report(number, len(groups), who)
-        totals = [_total(unit, groups, delta) for unit in sorted({unit for _, unit in groups} - {""})]
+        units = {unit for who, unit in groups if who != "server"} - {""}
+        totals = [_total(unit, groups, delta) for unit in sorted(units)]
     except ValueError as error:
         raise InputError(f"{error}.") from error
     _write(csv, picture, curve, delta, force=force)

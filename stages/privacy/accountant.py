@@ -19,14 +19,18 @@ from stages.privacy.renyi import Charge
 Accountant = Literal["pld", "rdp"]
 
 _TINY_DELTA = 1e-15
-# Beyond this no one is protected, and the loss distribution would need numbers that float64 does not have.
-_HOPELESS = 10_000.0
+# Beyond this no one is protected, and e^−ε comes near the smallest number that float64 has.
+_HOPELESS = 500.0
+_MOST_KINDS = 64  # of mechanisms whose distributions are composed: each takes a tenth of a second
 _DECIMALS = 4  # of a calibrated noise multiplier
 
 
 @dataclass(frozen=True)
 class Epsilon:
-    """ε by privacy loss distributions and by Rényi; for what the events do not cover both are ∞."""
+    """ε by privacy loss distributions and by Rényi; for what the events do not cover both are ∞.
+
+    Where ε is beyond 500, or more than 64 different mechanisms were used, `pld` is the Rényi bound too.
+    """
 
     pld: float
     rdp: float
@@ -84,14 +88,40 @@ def calibrated(
     if by == "pld":
         # Rényi is quick and off by a factor that hardly changes with the noise: aim with it, and correct.
         for _ in range(3):
-            factor = reached(sigma, "rdp") / max(reached(sigma), 1e-300)
+            factor = reached(sigma, "rdp") / max(reached(sigma), target_epsilon / 100)
             aim = lambda s: reached(s, "rdp") / factor  # noqa: B023, E731  (used before the factor changes)
             sigma = _solved(aim, target_epsilon, max(LEAST_NOISE, sigma / 2), min(MOST_NOISE, sigma * 2))
     unit = 10.0**-_DECIMALS
-    count = max(math.ceil(sigma / unit), math.ceil(LEAST_NOISE / unit))
-    while reached(round(count * unit, _DECIMALS)) > target_epsilon:
-        count += 1
+    count = _first_enough(
+        lambda n: reached(round(n * unit, _DECIMALS)) <= target_epsilon,
+        guess=math.ceil(sigma / unit),
+        least=math.ceil(LEAST_NOISE / unit),
+    )
     return round(count * unit, _DECIMALS)
+
+
+def _first_enough(enough: Callable[[int], bool], *, guess: int, least: int) -> int:
+    """The first number from `least` up that is enough, sought near `guess`: strides that double, then halves."""
+    stride = 1
+    if enough(guess):
+        high = guess
+        while True:
+            low = high - stride
+            if low < least:
+                low = least - 1
+                break
+            if not enough(low):
+                break
+            high, stride = low, 2 * stride
+    else:
+        low = guess
+        while not enough(low + stride):
+            low, stride = low + stride, 2 * stride
+        high = low + stride
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
 
 
 def _solved(reached: Callable[[float], float], target: float, low: float, high: float) -> float:
@@ -162,7 +192,7 @@ def _charges(events: Sequence[PrivacyEvent]) -> tuple[Charge, ...]:
 @lru_cache(maxsize=4096)
 def _epsilon(charges: tuple[Charge, ...], delta: float) -> Epsilon:
     rdp = renyi.epsilon(charges, delta)
-    if rdp > _HOPELESS:
+    if rdp > _HOPELESS or len(charges) > _MOST_KINDS:
         return Epsilon(rdp, rdp)
     spread = renyi.epsilon(charges, min(delta, _TINY_DELTA))
     return Epsilon(loss_distribution.epsilon(charges, delta, spread=spread), rdp)

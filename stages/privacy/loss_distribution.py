@@ -33,7 +33,8 @@ def epsilon(charges: Sequence[Charge], delta: float, *, spread: float) -> float:
     """
     if not charges:
         return 0.0
-    tail = _DELTA_SHARE * delta / sum(steps for _, _, steps in charges)
+    # Down to a power of 16: as rounds go by, the single steps are the same and are built once.
+    tail = 16.0 ** math.floor(math.log(_DELTA_SHARE * delta / sum(steps for _, _, steps in charges), 16))
     interval = _interval(charges, spread, tail)
     # dp-accounting cuts its sums off by Chernoff bounds of orders 1 to 20 over the support's width: a support about as
     # wide as the composed loss lets it find the tightest of them.
@@ -99,7 +100,7 @@ def _deviation(q: float, sigma: float) -> float:
     return min(1 / sigma, q * math.sqrt(math.expm1(min(1 / sigma**2, 700.0))))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _single(q: float, sigma: float, interval: float, tail: float, least_width: float) -> Any:
     # Imported where it is used: dp-accounting takes a second to load.
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution

@@ -120,6 +120,21 @@ def test_units_are_kept_apart(fedsynth_json, send):
     assert [total["unit"] for total in found["across_clients"]] == ["client", "record"]
 
 
+def test_what_a_trusted_server_sends_is_charged_for_all_clients_at_once(fedsynth_json, forge, send, tmp_path):
+    """The messages cost ∞ towards the server that is trusted with them; the model costs what its events say."""
+    send("00", 1, [], disclosures=("update",))
+    model = tmp_path / "run/server/outbox/model-0001.safetensors"
+    model.parent.mkdir(parents=True)
+    central = event(1, unit="client", trust="server", sampling_rate=0.1, noise_multiplier=0.95)
+    forge.write_tensors(model, kind="model", custody="downlink", round=1, privacy=(central,))
+    found = fedsynth_json("account", tmp_path / "run", "--delta", 1 / 500)
+    client, server = found["clients"]
+    assert (client["client"], client["epsilon"]["pld"]) == ("00", "inf")
+    assert (server["client"], server["unit"], server["trusted"]) == ("server", "client", ["server"])
+    assert server["epsilon"]["rdp"] == pytest.approx(8.514, abs=2e-3)
+    assert found["across_clients"] == []
+
+
 def test_other_files(fedsynth, fedsynth_json, forge, finished_run, tmp_path):
     public, update = finished_run / "public/model-0000.safetensors", "clients/00/private/update-0001.safetensors"
     found = fedsynth_json(

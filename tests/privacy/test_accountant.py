@@ -158,7 +158,7 @@ def test_opacus_agrees(q, sigma, steps, delta):
     assert found == pytest.approx(theirs.get_epsilon(delta), rel=5e-3)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     st.floats(1e-4, 1.0), st.floats(0.4, 20.0), st.integers(1, 3000), st.sampled_from([1e-3, 1e-5, 1e-7])
 )  # fmt: skip
@@ -175,6 +175,9 @@ def test_renyi_is_never_below_the_loss_distribution(q, sigma, steps, delta):
         (0.5, 0.01, 3),
         (1e-6, 0.05, 10**4),
         (0.999, 50.0, 10**5),
+        (1.0, 0.4, 150),
+        (1.0, 1.0, 1000),
+        (0.9, 1.0, 900),
         (1e-5, 1.0, 10**6),
     ],
 )
@@ -182,6 +185,29 @@ def test_extremes_give_an_answer(q, sigma, steps):
     found = epsilon([one(q, sigma, steps)], delta=1e-5)
     assert 0 <= found.pld <= found.rdp
     assert math.isfinite(found.rdp)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.tuples(st.floats(1e-5, 1.0), st.floats(0.3, 50.0), st.integers(1, 10**5)), min_size=1, max_size=3),
+    st.sampled_from([1e-2, 1e-5, 1e-8]),
+    st.sampled_from(["add-or-remove", "replace-one"]),
+)
+def test_renyi_is_never_below_the_loss_distribution_for_any_mixture(parts, delta, adjacency):
+    events = [
+        PrivacyEvent(**one(q, s, t, adjacency=adjacency).to_json() | {"id": f"{i:064x}"})
+        for i, (q, s, t) in enumerate(parts)
+    ]
+    found = epsilon(events, delta=delta)
+    assert 0 <= found.pld <= found.rdp * (1 + 1e-3) + 2e-3
+
+
+def test_more_kinds_of_mechanisms_than_can_be_composed_are_bounded_by_renyi():
+    events = [event(i, noise_multiplier=1.0 + i / 100, steps=3) for i in range(70)]
+    found = epsilon(events, delta=1e-5)
+    assert found.pld == found.rdp
+    assert found.pld > epsilon([event(1, noise_multiplier=1.7, steps=210)], delta=1e-5).pld
 
 
 def test_one_id_counts_once_and_conflicts_are_errors():
@@ -222,7 +248,7 @@ def test_calibration_rounds_towards_privacy(by, target, q, steps):
     sigma = calibrated(target, delta=1e-5, sampling_rate=q, steps=steps, by=by)
     assert sigma == round(sigma, 4)
     assert epsilon([one(q, sigma, steps)], delta=1e-5).by(by) <= target
-    assert epsilon([one(q, sigma - 3e-4, steps)], delta=1e-5).by(by) > target, "no more noise than needed"
+    assert epsilon([one(q, sigma - 1e-4, steps)], delta=1e-5).by(by) > target, "no more noise than needed"
 
 
 def test_calibration_of_what_cannot_be():
@@ -230,4 +256,5 @@ def test_calibration_of_what_cannot_be():
         calibrated(0.0, delta=1e-5, sampling_rate=0.1, steps=1)
     with pytest.raises(ValueError, match="no noise multiplier up to 1000000"):
         calibrated(1e-6, delta=1e-12, sampling_rate=1.0, steps=10**9)
+    assert calibrated(1e-3, delta=1e-2, sampling_rate=0.01, steps=3) < 1.0, "δ alone nearly suffices"
     assert calibrated(1e6, delta=1e-5, sampling_rate=1e-3, steps=1) == pytest.approx(1e-3)
