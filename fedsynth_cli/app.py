@@ -10,17 +10,10 @@ import click
 import typer
 
 from artifacts.errors import FedsynthError
-from fedsynth_cli.commands import COMMANDS
+from fedsynth_cli.commands import COMMANDS, listed, load
 
 INTERRUPTED = 130
-
-app = typer.Typer(
-    name="fedsynth",
-    help="Federated learning over files. Every message is a file that a person can open, count, approve and replay.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    epilog="Start with: fedsynth run fedavg -o runs/first",
-)
+_COMPLETION = "_FEDSYNTH_COMPLETE"  # set by the shell's completion script
 
 
 def _print_version(asked: bool) -> None:
@@ -31,7 +24,6 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     show_version: Annotated[  # noqa: ARG001  (its callback does the work)
@@ -42,14 +34,30 @@ def _root(
         os.environ["FEDSYNTH_DEBUG"] = "1"
 
 
-for _name, (_panel, _function) in COMMANDS.items():
-    app.command(_name, rich_help_panel=_panel)(_function)
+def assemble(arguments: list[str]) -> typer.Typer:
+    """The application with the one command that is called, or with the list of all for help and completion."""
+    app = typer.Typer(
+        name="fedsynth",
+        help="Federated learning over files: every message is a file that a person can open, count and approve.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        epilog="Start with: fedsynth run fedavg -o runs/first",
+    )
+    app.callback()(_root)
+    called = next((word for word in arguments if not word.startswith("-")), None)
+    for name, panel in COMMANDS.items():
+        if name == called or _COMPLETION in os.environ:
+            app.command(name, rich_help_panel=panel)(load(name))
+        elif called not in COMMANDS:
+            app.command(name, rich_help_panel=panel)(listed(name))
+    return app
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code; errors are told on stderr in a line or two."""
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        status = app(args=arguments, standalone_mode=False, prog_name="fedsynth")
+        status = assemble(words)(args=words, standalone_mode=False, prog_name="fedsynth")
         if status == INTERRUPTED:  # typer's word for Ctrl-C
             raise KeyboardInterrupt
         return status if isinstance(status, int) else 0

@@ -1,46 +1,56 @@
-"""One file a subcommand: its options, the stage that it calls, what it prints."""
+"""One file a subcommand: its options, the stage that it calls, what it prints.
+
+A command's file is imported when the command is called. The list of commands needs only the first lines of their
+help, which are read from the source: importing them all would take longer than a person should wait for `--help`.
+"""
 
 from __future__ import annotations
 
+import ast
+import importlib
 from collections.abc import Callable
-
-from fedsynth_cli.commands.account import account
-from fedsynth_cli.commands.aggregate import aggregate
-from fedsynth_cli.commands.audit import audit
-from fedsynth_cli.commands.batch import batch
-from fedsynth_cli.commands.decode import decode
-from fedsynth_cli.commands.encode import encode
-from fedsynth_cli.commands.evaluate import evaluate
-from fedsynth_cli.commands.init_model import init_model
-from fedsynth_cli.commands.inspect import inspect
-from fedsynth_cli.commands.keygen import keygen
-from fedsynth_cli.commands.partition import partition
-from fedsynth_cli.commands.recipe import recipe
-from fedsynth_cli.commands.run import run
-from fedsynth_cli.commands.shuffle import shuffle
-from fedsynth_cli.commands.synthesize import synthesize
-from fedsynth_cli.commands.train_client import train_client
-from fedsynth_cli.commands.train_generator import train_generator
+from pathlib import Path
 
 _CLIENT, _SERVER, _ANYONE = "At a client", "At the server", "Anyone"
 _SIMULATION = "Whole federations"
 
-COMMANDS: dict[str, tuple[str, Callable[..., None]]] = {
-    "keygen": (_CLIENT, keygen),
-    "train-client": (_CLIENT, train_client),
-    "encode": (_CLIENT, encode),
-    "train-generator": (_CLIENT, train_generator),
-    "synthesize": (_CLIENT, synthesize),
-    "init-model": (_SERVER, init_model),
-    "aggregate": (_SERVER, aggregate),
-    "decode": (_SERVER, decode),
-    "shuffle": (_SERVER, shuffle),
-    "evaluate": (_ANYONE, evaluate),
-    "inspect": (_ANYONE, inspect),
-    "audit": (_ANYONE, audit),
-    "account": (_ANYONE, account),
-    "partition": (_SIMULATION, partition),
-    "run": (_SIMULATION, run),
-    "recipe": (_SIMULATION, recipe),
-    "batch": (_SIMULATION, batch),
+# Name and panel; `train-client` is the function `train_client` of the file `train_client.py`.
+COMMANDS: dict[str, str] = {
+    "keygen": _CLIENT,
+    "train-client": _CLIENT,
+    "encode": _CLIENT,
+    "train-generator": _CLIENT,
+    "synthesize": _CLIENT,
+    "init-model": _SERVER,
+    "aggregate": _SERVER,
+    "decode": _SERVER,
+    "shuffle": _SERVER,
+    "evaluate": _ANYONE,
+    "inspect": _ANYONE,
+    "audit": _ANYONE,
+    "account": _ANYONE,
+    "partition": _SIMULATION,
+    "run": _SIMULATION,
+    "recipe": _SIMULATION,
+    "batch": _SIMULATION,
 }
+
+
+def load(name: str) -> Callable[..., None]:
+    """The function that a command calls, with all its options."""
+    module = name.replace("-", "_")
+    function: Callable[..., None] = getattr(importlib.import_module(f"{__name__}.{module}"), module)
+    return function
+
+
+def listed(name: str) -> Callable[..., None]:
+    """A stand-in with the command's help, for the list of commands alone."""
+    module = name.replace("-", "_")
+    tree = ast.parse((Path(__file__).parent / f"{module}.py").read_text())
+    function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == module)
+
+    def stand_in() -> None:
+        """Never called."""
+
+    stand_in.__doc__ = ast.get_docstring(function)
+    return stand_in

@@ -58,6 +58,24 @@ def test_encode_and_aggregate_do_not_import_torch(run_copy):
     assert "torch" not in imported_after(code)
 
 
+def test_the_list_of_commands_shows_what_each_is_for(fedsynth):
+    """The list is read from the commands' source: it must say what the command's own help says."""
+    _, listing, _ = fedsynth("--help")
+    text = " ".join(listing.replace("│", " ").split())
+    for command in COMMANDS:
+        assert command in text
+        _, own, _ = fedsynth(command, "--help")
+        lines = [line.strip() for line in own.splitlines() if line.strip()]
+        sentence = lines[1]  # after the line «Usage: …»
+        assert " ".join(sentence.split()[:5]) in text
+
+
+def test_arguments_are_explained(fedsynth):
+    """Some versions of click under typer leave the texts of arguments out."""
+    _, out, _ = fedsynth("aggregate", "--help")
+    assert "The model that the round began with." in " ".join(out.replace("│", " ").split())
+
+
 def test_defaults_and_symbols_stand_in_the_help(fedsynth):
     _, out, _ = fedsynth("train-client", "--help")
     text = " ".join(out.replace("│", " ").split())
