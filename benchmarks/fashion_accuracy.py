@@ -13,7 +13,7 @@ from measuring import SHARED_DATA, Row, Setting, seconds
 from stages.recipes.runner import run
 
 ABOUT = "accuracy of FedAvg on FashionMNIST after a short run (only where ../shared/data is)"
-_ROUNDS = 20
+_ROUNDS = 10
 
 
 def measure(setting: Setting) -> Iterator[Row]:
