@@ -25,6 +25,10 @@ Client = Annotated[
     str | None,
     typer.Option("--client", help="Client's name; else that of the folder written to.", show_default=False),
 ]
+Key = Annotated[
+    Path | None,
+    typer.Option("--key", help="The client's key; else client.key in its private/.", show_default=False),
+]
 Device = Annotated[
     str,
     typer.Option("--device", help="Where torch runs.", click_type=click.Choice(["auto", "cpu", "cuda", "mps"])),
@@ -84,6 +88,20 @@ class Given:
             return declared.from_mapping({k: v for k, v in values.items() if k not in _NOT_HYPER})
         except ValueError as error:
             raise UsageError(f"{error}.") from error
+
+
+def numbers(text: str | None, flag: str, most: int = 10_000_000) -> list[int]:
+    """`3,17,20-25` → the numbers, ranges with both ends."""
+    found: list[int] = []
+    for part in text.split(",") if text is not None else []:
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise typer.BadParameter(f"{flag}: {part.strip()!r} is neither a number nor a range such as 20-25.")
+        run = range(int(first), int(last if dash else first) + 1)
+        if len(run) > most:
+            raise typer.BadParameter(f"{flag}: {part.strip()!r} is more than any file holds.")
+        found += run
+    return found
 
 
 def hyper_options(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from artifacts import atomic, keys, lineage
 from artifacts.errors import InputError, UsageError
+from artifacts.keys import Key
 from artifacts.metadata import Metadata
-from artifacts.places import Place, client_of, in_outbox
+from artifacts.places import client_of, in_outbox
 from artifacts.publish import prepare
 from artifacts.tensors_file import TensorArtifact
 from stages.data.dataset_images import dataset_params, save_dataset
@@ -20,11 +21,12 @@ from stages.data.images import LabelledImages, to_bytes
 from stages.generator_file import class_counts_of, described, family_of, read_generator, weights_of
 from stages.methods.labels import apportioned, labels_of, parsed_labels
 from stages.methods.params.generator import GeneratorTraining
-from stages.methods.params.synthesis import Synthesis
+from stages.methods.params.synthesis import Labels, Synthesis
 from stages.nets.generator_params import ImageShape
 from stages.pictures.contact_sheet import contact_sheets
 from stages.progress import Report, Summary, silent
 from stages.randomness import stream_seed
+from stages.spending import key_of
 from stages.versions import versions
 
 if TYPE_CHECKING:
@@ -61,12 +63,16 @@ def synthesize(
     if source.metadata.client != name:
         raise InputError(f"{generator} is the generator of client {source.metadata.client!r}, not of {name!r}.")
     training, shape, class_names = described(source.metadata, generator)
-    labels = _labels(params, class_counts_of(source, shape.num_classes), class_names)
+    private = bool(source.metadata.privacy)
+    try:
+        origin = params.chosen_labels(private=private)
+    except ValueError as error:
+        raise UsageError(f"{error}.") from error
+    labels = _labels(params, origin, source, class_names)
     kept = _kept(len(labels), drop)
     sampling = _sampling(params, training)
-    secret = keys.read(key or _key_of(out)) if leaves else None
-
-    images = _draw(source, training, shape, labels, sampling, seed, name, device, report)
+    secret = keys.read(key_of(out, key)) if leaves or private else None
+    images = _draw(source, training, shape, labels, sampling, _seeds(source, secret, seed), device, report)
     if sheet is not None:
         shown = f"{len(kept)} of {len(labels)}" if len(kept) < len(labels) else f"{len(labels)}"
         title = f"client {name}, {training.family}: {shown} synthetic images"
@@ -74,12 +80,15 @@ def synthesize(
         for path, page in zip(_pages(sheet, len(pages)), pages, strict=True):
             atomic.write(path, [page], force=force)
     content = LabelledImages(images, labels, class_names).take(kept)
-    about: dict[str, Any] = {**dataset_params(content), **params.to_json(), **sampling}
+    about: dict[str, Any] = {**dataset_params(content), "labels": origin, **sampling}
     if len(kept) < len(labels):
         about["picked"] = True
     context = {"stage": "synthesize", "client": name, "params": about, "seed": seed, "rows": kept.tolist()}
-    # Whatever labels were asked for, images of a class that the generator never saw look like none: that tells the set.
-    disclosures = {"derived_images", "class_set"} | ({"class_counts"} if params.labels == "frequency" else set())
+    disclosures: set[str] = set()
+    if not private or "picked" in about:
+        # Whatever labels were asked for, images of a class that was never seen look like none: that tells the set.
+        # Under DP the events cover all that; but not what someone chose who has seen the data (privacy contract, 16).
+        disclosures = {"derived_images", "class_set"} | ({"class_counts"} if origin == "frequency" else set())
     metadata = Metadata(
         kind="dataset",
         stage="synthesize",
@@ -89,12 +98,13 @@ def synthesize(
         params=about,
         inputs=(
             lineage.for_outbound(source, "generator", key=secret, context=context)
-            if secret is not None
+            if leaves and secret is not None
             else lineage.by_digest(source, "generator"),
         ),
+        privacy=source.metadata.privacy,
         disclosures=tuple(sorted(disclosures)),
         seed=None if leaves else seed,
-        simulation=secret is not None and secret.simulation,
+        simulation=leaves and secret is not None and secret.simulation,
         versions=versions("torch", *(["diffusers"] if sampling else []), "numpy", "pyarrow", "pillow"),
     )
     digest = save_dataset(out, content, metadata, force=force)
@@ -110,12 +120,12 @@ def synthesize(
     }
 
 
-def _labels(params: Synthesis, seen: NDArray[np.int64], class_names: Sequence[str]) -> NDArray[np.int64]:
+def _labels(params: Synthesis, origin: Labels, source: TensorArtifact, class_names: Sequence[str]) -> NDArray[np.int64]:
     """The label of each image, in order of classes, or in the order given."""
     if params.label_list is None:
         assert params.count is not None  # Synthesis checked it
-        weights = seen if params.labels == "frequency" else np.ones_like(seen)
-        return labels_of(apportioned(weights.tolist(), params.count))
+        seen = class_counts_of(source, len(class_names)).tolist() if origin == "frequency" else [1] * len(class_names)
+        return labels_of(apportioned(seen, params.count))
     try:
         labels = parsed_labels(params.label_list, class_names)
     except ValueError as error:
@@ -151,15 +161,23 @@ def _sampling(params: Synthesis, training: GeneratorTraining) -> dict[str, Any]:
     return {"sampler": sampler, "sampling_steps": steps}
 
 
-def _key_of(out: Path) -> Path:
-    place = Place.of(out)
-    assert place is not None  # a path in an outbox always has one
-    return place.key
-
-
 def _pages(sheet: Path, count: int) -> list[Path]:
     """`sheet.png`, `sheet-2.png`, …"""
     return [sheet, *(sheet.with_stem(f"{sheet.stem}-{number}") for number in range(2, count + 1))]
+
+
+def _seeds(source: TensorArtifact, secret: Key | None, seed: int) -> Callable[[int], int]:
+    """The seed of each batch's noise.
+
+    The generator's digest, which nobody else knows, names the stream: the seed alone (0, if none is given) must not be
+    enough to draw the noise again and have pairs of noise and image to attack the generator with. That digest depends
+    on private data beyond what noise covers, so under DP the key stands between: without it the seeds tell nothing.
+    """
+    name = source.sha256
+    if source.metadata.privacy and secret is not None:
+        name = secret.derive(f"synthesize {name}").hex()
+    client = source.metadata.client
+    return lambda number: stream_seed(seed, stage="synthesize", client=client, of=f"batch {number} of {name}")
 
 
 def _draw(
@@ -168,8 +186,7 @@ def _draw(
     shape: ImageShape,
     labels: NDArray[np.int64],
     sampling: dict[str, Any],
-    seed: int,
-    client: str,
+    seed_of: Callable[[int], int],
     device: Device,
     report: Report,
 ) -> NDArray[np.uint8]:
@@ -188,14 +205,11 @@ def _draw(
     images = []
     for number, first in enumerate(range(0, len(labels), _BATCH)):
         these = torch.from_numpy(labels[first : first + _BATCH]).to(where)
-        # The generator's digest, which nobody else knows, is in the stream's name: the seed alone (0, if none is given)
-        # must not be enough to draw the noise again and have pairs of noise and image to attack the generator with.
-        stream = stream_seed(seed, stage="synthesize", client=client, of=f"batch {number} of {source.sha256}")
 
         def tell(done: int, total: int, first: int = first, size: int = len(these)) -> None:
             report(first + size * done // total, len(labels), f"{sampling.get('sampler', training.family)}")
 
-        drawn = family.sample(weights, these, torch.Generator().manual_seed(stream), report=tell, **options)
+        drawn = family.sample(weights, these, torch.Generator().manual_seed(seed_of(number)), report=tell, **options)
         try:
             images.append(to_bytes(drawn.cpu().numpy()))
         except ValueError as error:

@@ -24,3 +24,10 @@ def set_up(device: Device) -> torch.device:
         found = ", ".join(name for name, there in available.items() if there)
         raise UsageError(f"--device {device}: torch finds no such device here (there is: {found}).")
     return torch.device(device)
+
+
+def arithmetic(device: torch.device) -> str:
+    """What else decides the last bits of a result: threads, vector instructions, the model of the GPU."""
+    if device.type == "cuda":
+        return f"float32 on {torch.cuda.get_device_name(device)}"
+    return f"float32, one thread, {torch.backends.cpu.get_cpu_capability()}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,12 +14,13 @@ from artifacts.errors import InputError, UsageError
 from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare
-from stages.data.dataset_images import LoadedDataset, joined, load_dataset
+from stages.data.dataset_images import DescribedDataset, describe_dataset, joined, load_dataset
 from stages.data.images import LabelledImages, to_pixels
 from stages.generator_checkpoint import Checkpoint
 from stages.generator_file import CLASS_COUNTS, family_of, generator_params
 from stages.methods.params.generator import GeneratorTraining
 from stages.nets.generator_params import ImageShape
+from stages.private_generator import PrivateTraining
 from stages.progress import Report, Summary, silent
 from stages.randomness import numpy_stream, stream_seed
 from stages.versions import versions
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from stages.methods.generator_training import Generator, TrainingState
+    from stages.methods.generator_training import Generator, PartGradient, TrainingState
     from stages.torch_setup import Device
 
 CHECKPOINT_EVERY = 100
@@ -39,6 +41,8 @@ def train_generator(
     *,
     params: GeneratorTraining,
     seed: int,
+    keep_at: Sequence[int] = (),
+    key: Path | None = None,
     client: str | None = None,
     device: Device = "auto",
     checkpoint_every: int = CHECKPOINT_EVERY,
@@ -47,20 +51,18 @@ def train_generator(
 ) -> Summary:
     """Train on a share ρ of the client's images and write the generator. Killed, it goes on where it was.
 
-    `checkpoint_every` steps the state is saved beside the output, never if 0; it changes no byte of the result.
+    `keep_at` names steps after which the generator is written too, as `NAME-00500.safetensors`: one training, looked at
+    several times. `checkpoint_every` steps the state is saved beside the output, never if 0; it changes no byte of the
+    result. Under differential privacy `key` is the client's, by default that of the folder written to.
     """
     prepare(out, "private", force=force)
     name = client_of(out, client)
-    datasets = [load_dataset(path) for path in data]
-    content = _content(data, datasets)
-    rows = numpy_stream(seed, stage="train-generator", client=name, of="subset").permutation(len(content))
-    subset = content.take(np.sort(rows[: params.num_examples(len(content))]))
-    _, channels, height, width = subset.images.shape
-    shape = ImageShape(channels=channels, height=height, width=width, num_classes=len(subset.class_names))
+    described = [describe_dataset(path) for path in data]
+    shape, class_names = _kind_of_images(data, described)
 
     import torch
 
-    from stages.methods.generator_training import first_state, train
+    from stages.methods.generator_training import batch_gradients, first_state, train
     from stages.torch_setup import set_up
 
     where = set_up(device)
@@ -68,15 +70,15 @@ def train_generator(
         family = family_of(params, shape)
     except ValueError as error:
         raise UsageError(f"--family {params.family}: {error}.") from error
+    params = _with_noise(params)
     metadata = Metadata(
         kind="generator",
         stage="train-generator",
         method=params.family,
         custody="private",
         client=name,
-        params=generator_params(params, shape, subset.class_names),
-        counts={"num_examples": len(subset)},
-        inputs=tuple(lineage.by_digest(dataset, "data") for dataset in datasets),
+        params=generator_params(params, shape, class_names),
+        inputs=tuple(lineage.by_digest(dataset, "data") for dataset in described),
         seed=seed,
         versions=versions("torch", *(["diffusers"] if params.family == "ddpm" else [])),
     )
@@ -84,51 +86,108 @@ def train_generator(
     def generator_of(of: str) -> torch.Generator:
         return torch.Generator().manual_seed(stream_seed(seed, stage="train-generator", client=name, of=of))
 
+    private = PrivateTraining.begin(params, metadata, where, out, key) if params.is_private else None
+    datasets = [load_dataset(path) for path in data]
+    for path, loaded, before in zip(data, datasets, described, strict=True):
+        if loaded.sha256 != before.sha256:
+            raise InputError(f"{path} was replaced while it was being read. Run the command again.")
+    content = LabelledImages(*joined(datasets), class_names)
+    if private is None:
+        if not len(content):
+            raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
+        rows = numpy_stream(seed, stage="train-generator", client=name, of="subset").permutation(len(content))
+        subset = content.take(np.sort(rows[: params.num_examples(len(content))]))
+        metadata = dataclasses.replace(metadata, counts={"num_examples": len(subset)})
+    else:
+        subset = content.take(private.subset(len(content), params.data_fraction))
     num_steps = params.num_steps(len(subset))
+    kept_paths = _kept_paths(out, keep_at, num_steps)
+    images = torch.from_numpy(to_pixels(subset.images)).to(where)
+    labels = torch.from_numpy(subset.labels).to(where)
+
+    def public_of(step: int) -> torch.Generator:
+        return generator_of(f"step {step}")
+
+    gradients: Callable[[int], PartGradient]
+    if private is None:
+        gradients = batch_gradients(family, images, labels, params.optimisation().batch_size, public_of)
+    else:
+        gradients = private.gradients(family, images, labels, shape.num_classes, public_of)
     checkpoint = Checkpoint(out, metadata, where, num_steps)
     initial = {key: tensor.to(where) for key, tensor in family.initial(generator_of("initial weights")).items()}
     first = first_state(initial, params.optimisation())
     saved = checkpoint.load(first, force=force)
+    for path in kept_paths.values():
+        prepare(path, "private", force=force or saved is not None)
+
+    def write(state: TrainingState, path: Path, *, force: bool) -> str:
+        """The generator after so many steps, as a file of its own."""
+        tensors = {n: t.detach().cpu().numpy() for n, t in _kept(family, state, images, labels).items()}
+        about = metadata
+        if private is None:
+            tensors |= {CLASS_COUNTS: subset.class_counts()}
+        else:
+            about = dataclasses.replace(about, privacy=private.released(tensors, state.step, last=path == out))
+        if state.step < num_steps:
+            shorter = dataclasses.replace(params, epochs=None, steps=state.step)
+            about = dataclasses.replace(about, params=generator_params(shorter, shape, class_names))
+        return tensors_file.write(path, tensors, about, force=force)
 
     def after_step(state: TrainingState, losses: Mapping[str, Tensor]) -> None:
+        if state.step in kept_paths:
+            write(state, kept_paths[state.step], force=True)
         if checkpoint_every and state.step % checkpoint_every == 0 and state.step < num_steps:
             checkpoint.save(state)
         if report is not silent:  # else the losses need not be fetched from the device
             report(state.step, num_steps, _told(losses))
 
-    images = torch.from_numpy(to_pixels(subset.images)).to(where)
-    labels = torch.from_numpy(subset.labels).to(where)
     try:
         end = train(
             family,
-            images,
-            labels,
             params=params.optimisation(),
             start=saved or first,
             num_steps=num_steps,
-            generator_of=lambda step: generator_of(f"step {step}"),
+            gradients=gradients,
             after_step=after_step,
         )
-        tensors = {key: tensor.detach().cpu().numpy() for key, tensor in _kept(family, end, images, labels).items()}
-        digest = tensors_file.write(out, tensors | {CLASS_COUNTS: subset.class_counts()}, metadata, force=force)
+        digest = write(end, out, force=force)
     except ValueError as error:
         raise InputError(f"training diverged: {error}. Lower --learning-rate.") from error
     checkpoint.remove()
+    told: dict[str, Any] = {"images": len(subset)} if private is None else private.told(num_steps)
     return {
         "out": str(out),
         "sha256": digest,
         "client": name,
         "family": params.family,
-        "images": len(subset),
+        **told,
         "steps": num_steps,
         "resumed_from": saved.step if saved else 0,
         "parameters": sum(tensor.numel() for tensor in initial.values()),
         "custody": "private",
+        **({"kept": [str(path) for path in kept_paths.values()]} if kept_paths else {}),
     }
 
 
-def _kept(family: Generator, end: TrainingState, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    return family.finished({name: tensor.detach() for name, tensor in end.result.items()}, images, labels)
+def _with_noise(params: GeneratorTraining) -> GeneratorTraining:
+    """With the noise that a target ε asks for; the number of steps is public then."""
+    if not params.is_private:
+        return params
+    try:
+        return params.calibrated(params.num_steps(0))
+    except ValueError as error:
+        raise UsageError(f"--target-epsilon: {error}.") from error
+
+
+def _kept_paths(out: Path, keep_at: Sequence[int], num_steps: int) -> dict[int, Path]:
+    for step in keep_at:
+        if not 0 < step < num_steps:
+            raise UsageError(f"--keep-at {step}: the training has {num_steps} steps, and the last is kept anyway.")
+    return {step: out.with_stem(f"{out.stem}-{step:05}") for step in sorted(set(keep_at))}
+
+
+def _kept(family: Generator, state: TrainingState, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    return family.finished({name: tensor.detach() for name, tensor in state.result.items()}, images, labels)
 
 
 def _told(losses: Mapping[str, Tensor]) -> str:
@@ -138,15 +197,14 @@ def _told(losses: Mapping[str, Tensor]) -> str:
     return ", ".join(f"{name} {loss.item():.3f}" for name, loss in losses.items())
 
 
-def _content(paths: Sequence[Path], datasets: Sequence[LoadedDataset]) -> LabelledImages:
-    """The images of all datasets together; they must be of one size and one set of classes."""
+def _kind_of_images(paths: Sequence[Path], datasets: Sequence[DescribedDataset]) -> tuple[ImageShape, tuple[str, ...]]:
+    """Size and classes of the images; all datasets must agree."""
     first = datasets[0].metadata.params
     for path, dataset in zip(paths, datasets, strict=True):
         for key in ("channels", "height", "width", "class_names"):
             found, wanted = dataset.metadata.params[key], first[key]
             if found != wanted:
                 raise InputError(f"{path} and {paths[0]} do not go together: {key} is {found!r} and {wanted!r}.")
-    images, labels = joined(datasets)
-    if not len(labels):
-        raise InputError(f"{paths[0]} holds no images: there is nothing to train on.")
-    return LabelledImages(images, labels, tuple(first["class_names"]))
+    class_names = tuple(first["class_names"])
+    size = {key: first[key] for key in ("channels", "height", "width")}
+    return ImageShape(**size, num_classes=len(class_names)), class_names

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Device, Force, Given, Json, Out, Quiet, Seed, hyper_options
+from fedsynth_cli.options import Client, Device, Force, Given, Json, Key, Out, Quiet, Seed, hyper_options, numbers
 from stages.methods.params.synthesis import MOST_IMAGES, Synthesis
 
 
@@ -24,9 +24,7 @@ def synthesize(
         str | None,
         typer.Option(help="Numbers of images to leave out: 3,17,20-25. The file will say that it was picked over."),
     ] = None,
-    key: Annotated[
-        Path | None, typer.Option("--key", help="The client's key; else private/client.key beside the outbox.")
-    ] = None,
+    key: Key = None,
     client: Client = None,
     seed: Seed = 0,
     device: Device = "auto",
@@ -46,21 +44,7 @@ def synthesize(
     params = given.resolve(Synthesis)
     with output.progress("synthesize") as report:
         summary = stage(
-            generator, out, params=params, seed=seed, drop=_numbers(drop), sheet=sheet, key=key, client=client,
-            device=where, force=force, report=report,
+            generator, out, params=params, seed=seed, drop=numbers(drop, "--drop", MOST_IMAGES), sheet=sheet,
+            key=key, client=client, device=where, force=force, report=report,
         )  # fmt: skip
     output.result(summary)
-
-
-def _numbers(text: str | None) -> list[int]:
-    """`3,17,20-25` → the numbers, ranges with both ends."""
-    found: list[int] = []
-    for part in text.split(",") if text is not None else []:
-        first, dash, last = (word.strip() for word in part.partition("-"))
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise typer.BadParameter(f"--drop: {part.strip()!r} is neither a number nor a range such as 20-25.")
-        numbers = range(int(first), int(last if dash else first) + 1)
-        if len(numbers) > MOST_IMAGES:
-            raise typer.BadParameter(f"--drop: {part.strip()!r} is more than any file holds.")
-        found += numbers
-    return found

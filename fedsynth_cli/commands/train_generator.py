@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Device, Force, Given, Json, Out, Quiet, Seed, hyper_options
+from fedsynth_cli.options import Client, Device, Force, Given, Json, Key, Out, Quiet, Seed, hyper_options, numbers
 from stages.methods.params.generator import GeneratorTraining
 
 
@@ -20,6 +20,10 @@ def train_generator(
     checkpoint_every: Annotated[
         int, typer.Option(min=0, help="Steps between checkpoints beside the output; 0: none. Changes no result.")
     ] = 100,
+    keep_at: Annotated[
+        str | None, typer.Option(help="Steps after which the generator is written too: 1000,5000. One training.")
+    ] = None,
+    key: Key = None,
     client: Client = None,
     seed: Seed = 0,
     device: Device = "auto",
@@ -30,7 +34,11 @@ def train_generator(
     """Train a class-conditional generator on the client's images. It is private and never leaves: `synthesize` draws
     the images that do. Killed, it goes on from its last checkpoint and ends with the same bytes.
 
+    With --noise-multiplier or --target-epsilon the training is differentially private for single records: it is charged
+    to the spend ledger beside the key, and the images inherit its cost.
+
     Example: fedsynth train-generator private/data.parquet -o private/generator.safetensors
+    Example: fedsynth train-generator data.parquet --target-epsilon 10 --delta 1e-5 --sampling-rate 0.1 -o dp.safetensors
     """
     from stages.train_generator import train_generator as stage
 
@@ -39,7 +47,7 @@ def train_generator(
     params = given.resolve(GeneratorTraining)
     with output.progress("train-generator") as report:
         summary = stage(
-            data, out, params=params, seed=seed, client=client, device=where, checkpoint_every=checkpoint_every,
-            force=force, report=report,
+            data, out, params=params, seed=seed, keep_at=numbers(keep_at, "--keep-at"), key=key, client=client,
+            device=where, checkpoint_every=checkpoint_every, force=force, report=report,
         )  # fmt: skip
     output.result(summary)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts import dataset_file
+from artifacts.digests import sha256_file
 from artifacts.errors import InputError
 from artifacts.metadata import Metadata
 from artifacts.tensors_file import unreadable
@@ -54,6 +55,23 @@ class _Cache:
 
 
 _cache = _Cache()
+
+
+@dataclass(frozen=True)
+class DescribedDataset:
+    """What a dataset says of itself, and its digest; no image was looked at."""
+
+    metadata: Metadata
+    sha256: str
+
+
+def describe_dataset(path: Path) -> DescribedDataset:
+    """For what must be settled before the data is read."""
+    metadata = dataset_file.read_metadata(path)
+    try:
+        return DescribedDataset(metadata, sha256_file(path))
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def load_dataset(path: Path) -> LoadedDataset:

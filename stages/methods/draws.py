@@ -6,12 +6,15 @@ client's secret stream (privacy contract, 7). The loss sees the numbers only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from stages.privacy.streams import SecretStream
 
 Draws = Mapping[str, Tensor]
 
@@ -29,6 +32,19 @@ class Draw:
 def drawn(declared: Mapping[str, Draw], count: int, generator: torch.Generator) -> dict[str, Tensor]:
     """The draws of `count` examples, stacked, in the order of the declaration. They live where the generator does."""
     return {name: _drawn(draw, (count, *draw.shape), generator) for name, draw in declared.items()}
+
+
+def secretly_drawn(declared: Mapping[str, Draw], count: int, times: int, stream: SecretStream) -> dict[str, Tensor]:
+    """The same from a secret stream, on the CPU, `times` draws for each example: [count, times, …]."""
+    return {name: _secretly_drawn(draw, (count, times, *draw.shape), stream) for name, draw in declared.items()}
+
+
+def _secretly_drawn(draw: Draw, shape: tuple[int, ...], stream: SecretStream) -> Tensor:
+    if draw.law == "normal":
+        return torch.from_numpy(stream.gaussian(shape, 1.0)).float()
+    if draw.law == "integer":
+        return torch.from_numpy(stream.randint(draw.below, shape))
+    return torch.from_numpy(stream.bernoulli(draw.probability, math.prod(shape))).reshape(shape)
 
 
 def _drawn(draw: Draw, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

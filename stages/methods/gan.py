@@ -36,7 +36,7 @@ class Gan:
             self._discriminator: nn.Module = Discriminator(shape, filters=filters)
         self.parts = (
             Part(name="discriminator", losses=self.discriminator_losses, betas=_BETAS),
-            Part(name="generator", losses=self.generator_losses, betas=_BETAS),
+            Part(name="generator", losses=self.generator_losses, betas=_BETAS, sees_images=False),
         )
         self.kept = {f"generator.{name}": tensor for name, tensor in self._generator.named_parameters()}
         code = Draw(law="normal", shape=(self._latent,))

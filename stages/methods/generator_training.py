@@ -26,11 +26,13 @@ class Part:
     """Weights that are trained together, those named `name.…`, and their loss.
 
     `losses(weights, images, labels, draws)` gives one loss for each example, and the loss of one depends on no other.
+    `sees_images` is false where it reads labels only: these need not be private ones.
     """
 
     name: str
     losses: Losses
     betas: tuple[float, float] = (0.9, 0.999)
+    sees_images: bool = True
 
 
 class Generator(Protocol):
@@ -83,44 +85,59 @@ def first_state(weights: Mapping[str, Tensor], params: Optimisation) -> Training
     )
 
 
+# Of one part in one step: gradient(part, all weights, names of the part's own) → their gradients, and the loss, if any.
+PartGradient = Callable[[Part, Weights, Sequence[str]], tuple[Sequence[Tensor], Tensor | None]]
+
+
 def train(
     family: Generator,
-    images: Tensor,
-    labels: Tensor,
     *,
     params: Optimisation,
     start: TrainingState,
     num_steps: int,
-    generator_of: Callable[[int], torch.Generator],
+    gradients: Callable[[int], PartGradient],
     after_step: Callable[[TrainingState, Mapping[str, Tensor]], None],
 ) -> TrainingState:
-    """Go on from `start` to `num_steps`. `generator_of(t)`, on the CPU, makes all that step t draws.
+    """Go on from `start` to `num_steps`. `gradients(t)` draws the batch of step t, and knows the data.
 
-    Drawn on the CPU, so that every device sees the same. `after_step` receives the state and the loss of each part.
+    `after_step` receives the state and the loss of each part that tells one.
     """
     weights = {name: tensor.detach().requires_grad_(True) for name, tensor in start.weights.items()}
     state = TrainingState(start.step, weights, start.means, start.squares, start.average)
     optimisers = [_optimiser(part, state, params) for part in family.parts]
     for step in range(start.step + 1, num_steps + 1):
-        generator = generator_of(step)
-        rows = batch(len(labels), params.batch_size, generator).to(labels.device)
-        draws = {k: v.to(images.device) for k, v in drawn(family.draws, len(rows), generator).items()}
+        gradient_of = gradients(step)
         losses = {}
         for part, (optimiser, mine) in zip(family.parts, optimisers, strict=True):
-            loss = part.losses(weights, images[rows], labels[rows], draws).mean()
-            for weight, gradient in zip(mine, torch.autograd.grad(loss, mine), strict=True):
+            found, loss = gradient_of(part, weights, list(mine))
+            for weight, gradient in zip(mine.values(), found, strict=True):
                 weight.grad = gradient
             optimiser.step()
-            losses[part.name] = loss.detach()
+            if loss is not None:
+                losses[part.name] = loss
         average_weights(state.average, weights, ema_keep(step, params.ema_decay))
         state = TrainingState(step, weights, state.means, state.squares, state.average)
         after_step(state, losses)
     return state
 
 
-def example_loss(losses: Losses, weights: Weights, image: Tensor, label: Tensor, draws: Draws) -> Tensor:
-    """The loss of one example: what `torch.func` differentiates example by example under differential privacy."""
-    return losses(weights, image[None], label[None], {name: draw[None] for name, draw in draws.items()})[0]
+def batch_gradients(
+    family: Generator, images: Tensor, labels: Tensor, batch_size: int, generator_of: Callable[[int], torch.Generator]
+) -> Callable[[int], PartGradient]:
+    """Plain gradients. `generator_of(t)`, on the CPU, makes all that step t draws: every device sees the same."""
+
+    def gradients(step: int) -> PartGradient:
+        generator = generator_of(step)
+        rows = batch(len(labels), batch_size, generator).to(labels.device)
+        draws = {k: v.to(images.device) for k, v in drawn(family.draws, len(rows), generator).items()}
+
+        def gradient(part: Part, weights: Weights, names: Sequence[str]) -> tuple[Sequence[Tensor], Tensor]:
+            loss = part.losses(weights, images[rows], labels[rows], draws).mean()
+            return torch.autograd.grad(loss, [weights[name] for name in names]), loss.detach()
+
+        return gradient
+
+    return gradients
 
 
 def batch(num_examples: int, batch_size: int, generator: torch.Generator) -> Tensor:
@@ -142,15 +159,17 @@ def average_weights(average: Mapping[str, Tensor], weights: Weights, keep: float
         tensor.lerp_(weights[name], 1 - keep)
 
 
-def _optimiser(part: Part, state: TrainingState, params: Optimisation) -> tuple[torch.optim.Optimizer, list[Tensor]]:
-    names = [name for name in state.weights if name.startswith(f"{part.name}.")]
-    mine = [state.weights[name] for name in names]
-    fused = mine[0].device.type in ("cpu", "cuda")
+def _optimiser(
+    part: Part, state: TrainingState, params: Optimisation
+) -> tuple[torch.optim.Optimizer, dict[str, Tensor]]:
+    mine = {name: tensor for name, tensor in state.weights.items() if name.startswith(f"{part.name}.")}
+    device = next(iter(mine.values())).device
+    fused = device.type in ("cpu", "cuda")
     optimiser = torch.optim.AdamW(
-        mine, lr=params.learning_rate, betas=part.betas, weight_decay=params.weight_decay, fused=fused
+        list(mine.values()), lr=params.learning_rate, betas=part.betas, weight_decay=params.weight_decay, fused=fused
     )
-    for name, weight in zip(names, mine, strict=True):
+    for name, weight in mine.items():
         # Adam's own counter is a float32 tensor, on the weights' device where it is fused.
-        count = torch.tensor(float(state.step), device=weight.device if fused else "cpu")
+        count = torch.tensor(float(state.step), device=device if fused else "cpu")
         optimiser.state[weight] = {"step": count, "exp_avg": state.means[name], "exp_avg_sq": state.squares[name]}
     return optimiser, mine

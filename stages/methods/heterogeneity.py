@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+_MOST_NUMBERS = 1 << 25  # of per-example gradients at a time: 128 MB as float32
+
 
 @dataclass(frozen=True)
 class GradientMoments:
@@ -37,7 +39,7 @@ class Heterogeneity:
 
 
 def gradient_moments(module: nn.Module, images: Tensor, labels: Tensor, *, chunk: int = 64) -> GradientMoments:
-    """One pass over the examples; sums in float64, memory bounded by `chunk` gradients."""
+    """One pass over the examples; sums in float64, memory bounded by `chunk` gradients, fewer of a large network."""
     module.eval()
     weights = {name: tensor.detach() for name, tensor in module.named_parameters()}
     buffers = dict(module.named_buffers())
@@ -48,13 +50,17 @@ def gradient_moments(module: nn.Module, images: Tensor, labels: Tensor, *, chunk
 
     per_example = vmap(grad(loss), in_dims=(None, 0, 0))
     total = torch.zeros(sum(w.numel() for w in weights.values()), dtype=torch.float64)
+    chunk = max(1, min(chunk, _MOST_NUMBERS // len(total)))
     second = 0.0
     for first in range(0, len(labels), chunk):
         rows = slice(first, first + chunk)
         found = per_example(weights, images[rows], labels[rows])
-        flat = torch.cat([found[name].flatten(1) for name in weights], dim=1).double().cpu()
-        total += flat.sum(dim=0)
-        second += float(flat.square().sum())
+        start = 0
+        for name in weights:
+            flat = found.pop(name).flatten(1).cpu().double()
+            total[start : start + flat.shape[1]] += flat.sum(dim=0)
+            second += float(flat.square().sum())
+            start += flat.shape[1]
     return GradientMoments(total / len(labels), second / len(labels))
 
 
@@ -79,6 +85,13 @@ def mixed(own: GradientMoments, other: GradientMoments, share: float) -> Gradien
     """The moments of (1−p)·D_i + p·D̃ (Eq. A.1)."""
     mean = (1 - share) * own.mean + share * other.mean
     return GradientMoments(mean, (1 - share) * own.second + share * other.second)
+
+
+def pooled(parts: Sequence[GradientMoments], counts: Sequence[int]) -> GradientMoments:
+    """The moments of several datasets joined, by the number of examples of each."""
+    total = sum(counts)
+    mean = torch.stack([part.mean * (count / total) for part, count in zip(parts, counts, strict=True)]).sum(dim=0)
+    return GradientMoments(mean, sum(p.second * (count / total) for p, count in zip(parts, counts, strict=True)))
 
 
 def lemma_bounds(before: Heterogeneity, *, shared_noise: float, shift: float, share: float) -> tuple[float, float]:

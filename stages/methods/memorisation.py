@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Images = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+_BLOCK = 4096  # references at a time: memory does not grow with them
 
 
 @dataclass(frozen=True)
@@ -21,20 +23,44 @@ class Nearest:
     rows: NDArray[np.int64]
     distances: NDArray[np.float64]
 
+    def only(self, kept: NDArray[np.bool_]) -> Nearest:
+        """Of some of the queries."""
+        return Nearest(self.rows[kept], self.distances[kept])
+
 
 def nearest(queries: Images, references: Images, *, chunk: int = 256) -> Nearest:
-    """Exact: distances of integers, in float64, by ‖a‖² − 2ab + ‖b‖² in chunks of queries."""
-    flat = references.reshape(len(references), -1).astype(np.float64)
-    norms = (flat**2).sum(axis=1)
-    rows = np.empty(len(queries), np.int64)
-    distances = np.empty(len(queries), np.float64)
-    for first in range(0, len(queries), chunk):
-        part = queries[first : first + chunk].reshape(-1, flat.shape[1]).astype(np.float64)
-        squared = (part**2).sum(axis=1)[:, None] - 2 * part @ flat.T + norms
-        found = squared.argmin(axis=1)
-        rows[first : first + chunk] = found
-        distances[first : first + chunk] = squared[np.arange(len(part)), found].clip(min=0)
-    return Nearest(rows, np.sqrt(distances / flat.shape[1]) / 255)
+    """The nearest reference of each query; the first of them where several are equally near."""
+    return _search(queries, references, chunk, skip_own=False)
+
+
+def nearest_other(images: Images, *, chunk: int = 256) -> Nearest:
+    """The nearest other image of the same set (leave one out). A set with a picture twice has distances of zero."""
+    if len(images) < 2:
+        raise ValueError(f"the nearest other image needs at least two images, found {len(images)}")
+    return _search(images, images, chunk, skip_own=True)
+
+
+def _search(queries: Images, references: Images, chunk: int, *, skip_own: bool) -> Nearest:
+    """Exact: distances of integers, in float64, by ‖a‖² − 2ab + ‖b‖², a block of each at a time."""
+    numbers = int(np.prod(references.shape[1:]))
+    rows = np.zeros(len(queries), np.int64)
+    squares = np.full(len(queries), np.inf)
+    for start in range(0, len(references), _BLOCK):
+        block = references[start : start + _BLOCK].reshape(-1, numbers).astype(np.float64)
+        norms = (block**2).sum(axis=1)
+        for first in range(0, len(queries), chunk):
+            these = slice(first, first + chunk)
+            part = queries[these].reshape(-1, numbers).astype(np.float64)
+            squared = (part**2).sum(axis=1)[:, None] - 2 * part @ block.T + norms
+            if skip_own:
+                own = np.arange(first, first + len(part))[:, None] == np.arange(start, start + len(block))
+                squared[own] = np.inf
+            found = squared.argmin(axis=1)
+            least = squared[np.arange(len(part)), found]
+            nearer = least < squares[these]
+            rows[these] = np.where(nearer, found + start, rows[these])
+            squares[these] = np.where(nearer, least, squares[these])
+    return Nearest(rows, np.sqrt(squares / numbers) / 255)
 
 
 def share_nearer(synthetic: Nearest, held_out: Nearest) -> float:
@@ -42,9 +68,24 @@ def share_nearer(synthetic: Nearest, held_out: Nearest) -> float:
 
     The Mann-Whitney statistic divided by the number of pairs; equal distances count half.
     """
-    ordered = np.sort(held_out.distances)
-    above = len(ordered) - np.searchsorted(ordered, synthetic.distances, side="right")
-    equal = np.searchsorted(ordered, synthetic.distances, side="right") - np.searchsorted(
-        ordered, synthetic.distances, side="left"
-    )
-    return float((above + 0.5 * equal).sum() / (len(ordered) * len(synthetic.distances)))
+    values, ordered = synthetic.distances, np.sort(held_out.distances)
+    left, right = np.searchsorted(ordered, values, side="left"), np.searchsorted(ordered, values, side="right")
+    above, equal = len(ordered) - right, right - left
+    return float((above + 0.5 * equal).sum() / (len(ordered) * len(values)))
+
+
+def share_nearer_by_class(
+    synthetic: Nearest, labels: Labels, held_out: Nearest, held_out_labels: Labels
+) -> float | None:
+    """The same among images of one class, averaged over the synthetic images; None if no class has both.
+
+    A client may have few classes. Held-out images of the others are far from its data, and against them even a set
+    that repeats nothing would look near.
+    """
+    total, weight = 0.0, 0
+    for label in np.unique(labels):
+        mine, theirs = synthetic.only(labels == label), held_out.only(held_out_labels == label)
+        if len(theirs.distances):
+            total += len(mine.distances) * share_nearer(mine, theirs)
+            weight += len(mine.distances)
+    return total / weight if weight else None

@@ -67,9 +67,10 @@ def unet(size: UNetSize, shape: ImageShape) -> nn.Module:
             for name, child in layer.named_children():
                 if isinstance(child, nn.Dropout):
                     setattr(layer, name, GivenDropout() if child.p else nn.Identity())
-            if hasattr(layer, "set_processor"):
-                # Attention in plain products: the fused kernel has no rule for per-example gradients.
-                layer.set_processor(diffusers().models.attention_processor.AttnProcessor())
+            attention = diffusers().models.attention_processor
+            if isinstance(layer, attention.Attention):
+                # In plain products: the fused kernel has no rule for per-example gradients.
+                layer.set_processor(attention.AttnProcessor())
     return net
 
 

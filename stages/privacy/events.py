@@ -6,12 +6,16 @@ An event says what was done; what it costs is the accountant's to say. Anything 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import hmac
 import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stages.privacy.streams import context_digest, derived_key
 
@@ -100,6 +104,16 @@ class PrivacyEvent:
                 else f"a privacy event lacks {missing[0]!r}"
             )
         return cls(**fields)
+
+
+def output_digest(tensors: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 over names, types, shapes and bytes of what a mechanism gave out."""
+    state = hashlib.sha256()
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name])
+        state.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        state.update(array.reshape(-1).view(np.uint8).data)
+    return state.hexdigest()
 
 
 def event_id(key: bytes, context: Mapping[str, Any], output_digest: str) -> str:

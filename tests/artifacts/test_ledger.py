@@ -48,8 +48,8 @@ def test_each_entry_carries_the_digest_of_the_one_before(book):
 def test_an_entry_says_file_digest_size_kind_round_events_and_disclosures(book):
     entry = json.loads(lines_of(book)[2])
     assert {name: entry[name] for name in entry if name not in ("previous", "seq")} == {
-        "file": "message-2", "sha256": digest(2), "bytes": 2, "kind": "message", "round": 2, "privacy": [],
-        "disclosures": ["update"],
+        "file": "message-2", "sha256": digest(2), "bytes": 2, "kind": "message", "round": 2, "picked": False,
+        "privacy": [], "disclosures": ["update"],
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from artifacts.metadata import Metadata
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages
 from stages.data.sources import load
+from stages.keygen import settle
 from stages.methods.params.generator import GeneratorTraining
 from stages.train_generator import train_generator
 
@@ -26,7 +27,7 @@ def write_client(folder, content, name="00"):
         kind="dataset", stage="partition", custody="private", client=name, params=dataset_params(content), versions={}
     )
     save_dataset(path, content, metadata)
-    keys.write(folder / name / "private" / "client.key", keys.simulated(0, f"client {name}"))
+    settle(folder / name / "private" / "client.key", keys.simulated(0, f"client {name}"), force=False)
     (folder / name / "outbox").mkdir()
     return path
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from stages.methods.ddpm import Ddpm, noise_schedule, noised
 from stages.methods.draws import drawn
-from stages.methods.generator_training import example_loss
+from stages.methods.private_gradients import example_loss
 from stages.methods.params.generator import GeneratorTraining
 from stages.nets.generator_params import ImageShape
 from stages.nets.torchvision_door import diffusers
@@ -98,13 +98,14 @@ def test_an_examples_loss_depends_on_no_other_and_has_its_own_gradient(family, w
     draws = drawn(family.draws, 3, torch.Generator().manual_seed(2))
     together = family.losses(weights, images, labels, draws)
     for i in range(3):
-        alone = example_loss(family.losses, weights, images[i], labels[i], {k: v[i] for k, v in draws.items()})
+        alone = example_loss(family.losses, weights, images[i], labels[i], {k: v[[i]] for k, v in draws.items()})
         assert float(alone) == pytest.approx(float(together[i]), rel=1e-5)
 
     def loss(weights, image, label, draws):
         return example_loss(family.losses, weights, image, label, draws)
 
-    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0, 0))(weights, images, labels, draws)
+    once = {name: draw[:, None] for name, draw in draws.items()}
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0, 0))(weights, images, labels, once)
     leaves = {name: tensor.clone().requires_grad_(True) for name, tensor in weights.items()}
     family.losses(leaves, images, labels, draws).mean().backward()
     for name, gradients in each.items():

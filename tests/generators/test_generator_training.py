@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from stages.generator_file import family_of
 from stages.methods.draws import Draw, drawn
-from stages.methods.generator_training import average_weights, batch, ema_keep, first_state, train
+from stages.methods.generator_training import (
+    average_weights,
+    batch,
+    batch_gradients,
+    ema_keep,
+    first_state,
+    train,
+)
 from stages.methods.params.generator import Optimisation
 from stages.nets.generator_params import ImageShape
 
@@ -28,7 +35,8 @@ def trained(family, digits, start, num_steps, params=PARAMS):
     labels = torch.from_numpy(digits.labels[:20])
     states = []
     train(
-        family, images, labels, params=params, start=start, num_steps=num_steps, generator_of=generator_of,
+        family, params=params, start=start, num_steps=num_steps,
+        gradients=batch_gradients(family, images, labels, params.batch_size, generator_of),
         after_step=lambda state, losses: states.append((copy.deepcopy(state), dict(losses))),
     )  # fmt: skip
     return states

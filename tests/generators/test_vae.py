@@ -8,7 +8,7 @@ import torch
 from torch.distributions import Bernoulli, Normal, kl_divergence
 
 from stages.methods.draws import drawn
-from stages.methods.generator_training import example_loss
+from stages.methods.private_gradients import example_loss
 from stages.methods.params.generator import GeneratorTraining
 from stages.methods.vae import Vae, divergence
 from stages.nets.generator_params import ImageShape
@@ -75,7 +75,8 @@ def test_per_example_gradients_exist_and_average_to_the_batchs():
     def loss(weights, image, label, draws):
         return example_loss(vae.losses, weights, image, label, draws)
 
-    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0, 0))(weights, images, labels, draws)
+    once = {name: draw[:, None] for name, draw in draws.items()}
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0, 0))(weights, images, labels, once)
     leaves = {name: tensor.clone().requires_grad_(True) for name, tensor in weights.items()}
     vae.losses(leaves, images, labels, draws).mean().backward()
     for name, gradients in each.items():

@@ -12,7 +12,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stages.hyperparameters import HyperParameters, hyper
+from stages.hyperparameters import hyper
+from stages.methods.params.record_privacy import RecordPrivacy
 from stages.nets.generator_params import UNetSize
 
 GeneratorFamily = Literal["ddpm", "vae", "gan"]
@@ -60,8 +61,8 @@ class Optimisation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneratorTraining(HyperParameters):
-    """A class-conditional generator and its training."""
+class GeneratorTraining(RecordPrivacy):
+    """A class-conditional generator and its training, differentially private if noise is asked for."""
 
     family: GeneratorFamily = hyper("ddpm", "Kind of generator.", source="paper")
     scale: Literal["small", "paper"] = hyper(
@@ -122,9 +123,29 @@ class GeneratorTraining(HyperParameters):
         None, "Weight of the penalty on the discriminator's slope at real images (0.1).", symbol="γ", panel="gan"
     )
 
+    noise_multiplicity: int | None = hyper(
+        None,
+        "Draws of time and noise for each image before its gradient is clipped (1): costs time, not ε.",
+        symbol="K",
+        panel="Differential privacy",
+    )
+
     def check(self) -> None:
+        super().check()
         if self.epochs is not None and self.steps is not None:
             raise ValueError("--epochs and --steps exclude each other: give one")
+        if self.is_private:
+            if self._length()[0] != "steps":
+                raise ValueError("--steps needs a value under differential privacy: epochs would tell how many images")
+            if self.family == "vae" and self.value("conditioning") == "class-mean":
+                raise ValueError(
+                    "--conditioning class-mean is refused under differential privacy: the mean codes of the classes "
+                    "would be taken from the images without noise. Use --conditioning label"
+                )
+        self.require(self.is_private or self.noise_multiplicity is None, "noise_multiplicity", "given under DP only")
+        self.require(
+            self.noise_multiplicity is None or self.noise_multiplicity >= 1, "noise_multiplicity", "at least 1"
+        )
         for name in sorted(_OWN - _DEFAULTS[self.family, self.scale].keys()):
             owners = " and ".join(f for f in ("ddpm", "vae", "gan") if name in _DEFAULTS[f, self.scale])
             self.require(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from stages.hyperparameters import HyperParameters, hyper
 
+Labels = Literal["frequency", "uniform", "given"]
 Sampler = Literal["ddpm", "ddim", "dpm-solver"]
 
 MOST_IMAGES = 10_000_000
@@ -18,10 +19,11 @@ class Synthesis(HyperParameters):
     """How many images of which classes, and how a diffusion model draws them."""
 
     count: int | None = hyper(None, "Number of images; with --label-list it may be left out.", symbol="ñ")
-    labels: Literal["frequency", "uniform", "given"] = hyper(
-        "frequency",
-        "frequency: as often as in the generator's training data, which is declared; uniform: over all classes, those "
-        "never seen included; given: by --label-list.",
+    labels: Labels | None = hyper(
+        None,
+        "frequency: as often as in the generator's training data, which is declared (what is done if nothing is said; "
+        "refused under DP); uniform: over all classes, those never seen included (what is done under DP); given: by "
+        "--label-list.",
         source="paper",
     )
     label_list: str | None = hyper(None, "Classes by number or name, with counts or without: 3,3,5 or 3:10,cat:5.")
@@ -44,6 +46,11 @@ class Synthesis(HyperParameters):
         sampler = self.sampler or "dpm-solver"
         return sampler, self.sampling_steps or _STEPS[sampler]
 
-    def to_json(self) -> dict[str, Any]:
-        """Without what the rows say themselves; a count beside fewer rows would tell how many were dropped."""
-        return {"labels": self.labels}
+    def chosen_labels(self, *, private: bool) -> Labels:
+        """Where the labels come from. Raises `ValueError` where differential privacy forbids it.
+
+        The frequency of the classes is a number taken from private data without noise (privacy contract, 13).
+        """
+        if private and self.labels == "frequency":
+            raise ValueError("--labels frequency is refused: it would tell the class counts of a DP generator's data")
+        return self.labels or ("uniform" if private else "frequency")

@@ -1,0 +1,115 @@
+"""The spend ledger: what a participant's private data has been charged for (privacy contract, rules 8 and 18).
+
+A chained log (see `chain`) beside the key. `opened` names a key, `reserved` what a stage will cost at most, entered
+before it reads the data, and `released` what came out. Nothing is ever taken out: discarded, repeated and tuning runs
+stay charged. It is made with the key and never anew: a ledger that is missing may be one that was deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from artifacts import chain
+from artifacts.chain import LockedChain
+from artifacts.digests import is_sha256
+from artifacts.errors import InputError, VerificationError
+from artifacts.keys import Key
+
+_NAME = "spend.jsonl"
+_FIELDS: dict[str, dict[str, type]] = {
+    "opened": {"key": str},
+    "reserved": {"key": str, "stage": str, "context": str, "data": list, "events": list},
+    "released": {"key": str, "context": str, "output": str},
+}
+_COMMON = {"seq", "previous", "entry"}
+
+
+def beside(key: Path) -> Path:
+    """Where the ledger of a key stands."""
+    return key.with_name(_NAME)
+
+
+def open_for(path: Path, key: Key) -> None:
+    """Enter the key, making the ledger if there is none; a key that is entered already adds nothing."""
+    with chain.locked(path, _is_entry) as log:
+        if _key_id(key) not in {fields.get("key") for fields in log.read().entries}:
+            log.append({"entry": "opened", "key": _key_id(key)})
+
+
+@contextlib.contextmanager
+def locked(path: Path, key: Key) -> Iterator[SpendLedger]:
+    """Hold the ledger of `key`; one that is missing, or that is another key's, is refused."""
+    if not path.exists():
+        raise InputError(
+            f"no spend ledger at {path}: what was spent before cannot be known. Put it back, or make a new key with "
+            "fedsynth keygen, which opens one."
+        )
+    with chain.locked(path, _is_entry, create=False) as log:
+        book = SpendLedger(path, log, _key_id(key))
+        if not book.is_opened:
+            raise InputError(f"{path} is the spend ledger of another key. Use the key that it was opened with.")
+        yield book
+
+
+class SpendLedger:
+    def __init__(self, path: Path, log: LockedChain, key_id: str) -> None:
+        self._path, self._log, self._key = path, log, key_id
+        self._entries = log.read().entries
+
+    @property
+    def is_opened(self) -> bool:
+        return any(fields["entry"] == "opened" and fields["key"] == self._key for fields in self._entries)
+
+    def charged(self) -> list[list[dict[str, Any]]]:
+        """The events of each reservation, in the order in which they were made."""
+        return [list(fields["events"]) for fields in self._entries if fields["entry"] == "reserved"]
+
+    def has(self, context: str) -> bool:
+        """Whether this very computation was reserved before: an identical rerun is free."""
+        return any(self._is(fields, "reserved", context) for fields in self._entries)
+
+    def reserve(self, *, stage: str, context: str, data: Sequence[str], events: Sequence[Mapping[str, Any]]) -> None:
+        self._append(
+            {"entry": "reserved", "key": self._key, "stage": stage, "context": context, "data": list(data),
+             "events": [dict(event) for event in events]}
+        )  # fmt: skip
+
+    def release(self, *, context: str, output: str) -> None:
+        """Enter what came out. Under one context the noise is one: a second, different output would uncover it."""
+        before = {fields["output"] for fields in self._entries if self._is(fields, "released", context)}
+        if output in before:
+            return
+        if before:
+            raise VerificationError(
+                f"{self._path}: the same computation gave another result before. Both carry the same noise, so the "
+                "new one was destroyed. Change --seed, which draws new noise and is charged anew."
+            )
+        self._append({"entry": "released", "key": self._key, "context": context, "output": output})
+
+    def _is(self, fields: dict[str, Any], entry: str, context: str) -> bool:
+        """Under another key the noise is another: that is another computation."""
+        return fields["entry"] == entry and (fields["key"], fields["context"]) == (self._key, context)
+
+    def _append(self, fields: dict[str, Any]) -> None:
+        self._log.append(fields)
+        self._entries = self._log.read().entries
+
+
+def _key_id(key: Key) -> str:
+    return key.derive("spend ledger").hex()
+
+
+def _is_entry(fields: dict[str, Any]) -> bool:
+    wanted = _FIELDS.get(fields["entry"]) if isinstance(fields.get("entry"), str) else None
+    if wanted is None or fields.keys() != _COMMON | wanted.keys():
+        return False
+    if not all(type(fields[name]) is kind for name, kind in wanted.items()):
+        return False
+    digests = [fields[name] for name in ("key", "context", "output") if name in wanted]
+    events = fields.get("events", [])
+    return all(is_sha256(digest) for digest in [*digests, *fields.get("data", [])]) and all(
+        isinstance(event, dict) for event in events
+    )

@@ -1,0 +1,73 @@
+"""Budgets: how much ε a participant is ready to spend in all, and whether the next release stays within.
+
+Releases follow one another, and each may be chosen after a look at the last. Composition theorems for a list that was
+fixed in advance do not cover that; a Rényi filter does (Lécuyer 2021; Feldman and Zrnic 2021): go on as long as, at
+some order α, all releases together stay within the budget. So several releases are added up by Rényi. A single one was
+planned as a whole, and its privacy loss distribution counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from stages.privacy.events import PrivacyEvent, Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """At most `epsilon` at `delta`, for one `unit`: a record, or all of a client's data."""
+
+    epsilon: float
+    delta: float
+    unit: Unit
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not math.isfinite(value) or not value > 0:
+                raise ValueError(f"{name} must be a number greater than 0, found {value!r}")
+        if not self.delta < 1:
+            raise ValueError(f"delta must lie between 0 and 1, found {self.delta!r}")
+        if self.unit not in get_args(Unit):
+            raise ValueError(f"unit must be one of {', '.join(get_args(Unit))}; found {self.unit!r}")
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Budget:
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown, missing = sorted(values.keys() - known), sorted(known - values.keys())
+        if unknown or missing:
+            wrong = f"unknown key {unknown[0]!r}" if unknown else f"no {missing[0]!r}"
+            raise ValueError(f"{wrong}; a budget has exactly {', '.join(sorted(known))}")
+        return cls(**values)
+
+    def spent(self, releases: Sequence[Sequence[PrivacyEvent]]) -> float:
+        """ε of all releases together; ∞ where a budget for whole clients meets an event about single records.
+
+        What protects a client protects each of its records, so client-level events count in a budget for records.
+        """
+        from stages.privacy.accountant import epsilon
+
+        events = [event for release in releases for event in release]
+        if not events:
+            return 0.0
+        if self.unit == "client" and any(event.unit == "record" for event in events):
+            return math.inf
+        # Reservations carry no ids of their own yet: each counts.
+        numbered = [
+            dataclasses.replace(event, unit=self.unit, id=f"{number:064x}") for number, event in enumerate(events)
+        ]
+        found = epsilon(numbered, delta=self.delta)
+        return found.pld if len(releases) == 1 else found.rdp
+
+    def most_steps(self, releases: Sequence[Sequence[PrivacyEvent]], event: PrivacyEvent) -> int:
+        """How many steps of `event` what is left allows: what a refusal can offer."""
+        low, high = 0, event.steps
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = self.spent([*releases, [dataclasses.replace(event, steps=middle)]]) <= self.epsilon
+            low, high = (middle, high) if fits else (low, middle)
+        return low

@@ -1,0 +1,121 @@
+"""The differentially private side of `train-generator`: what it costs, where its randomness comes from.
+
+Free of torch until a training begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts.metadata import Metadata
+from stages.methods.params.generator import GeneratorTraining
+from stages.privacy.events import PrivacyEvent, output_digest
+from stages.spending import Spending, key_of, record_event, reserve
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from stages.methods.generator_training import Generator, PartGradient
+
+_SUBSET = 0  # of the sampling stream; its other pieces are the batches of steps 1, 2, …
+
+
+@dataclass(frozen=True)
+class PrivateTraining:
+    """A training whose cost is reserved; made by `begin`."""
+
+    params: GeneratorTraining
+    spending: Spending
+
+    @classmethod
+    def begin(
+        cls, params: GeneratorTraining, metadata: Metadata, device: torch.device, out: Path, key: Path | None
+    ) -> PrivateTraining:
+        """Reserve the whole training before it sees an image; an identical one that was killed is free."""
+        from stages.torch_setup import arithmetic
+
+        inputs = [reference.to_json() for reference in metadata.inputs]
+        context = {
+            "inputs": inputs,
+            "params": dict(metadata.params),
+            "seed": metadata.seed,
+            "stage": metadata.stage,
+            "client": metadata.client,
+            "round": None,
+            "versions": dict(metadata.versions),
+            "device": device.type,
+            "arithmetic": arithmetic(device),
+        }
+        event = record_event(params, params.num_steps(0))
+        digests = [str(reference.sha256) for reference in metadata.inputs]
+        return cls(params, reserve(key_of(out, key), context=context, data=digests, events=[event]))
+
+    def subset(self, count: int, share: float) -> NDArray[np.int64]:
+        """Each image with probability ρ, by a secret coin of its own.
+
+        A fixed number of them would change with every record that comes or goes, and the choice of the others with it.
+        No amplification is claimed for it.
+        """
+        return np.flatnonzero(self.spending.stream("sampling").at(_SUBSET).bernoulli(share, count))
+
+    def gradients(
+        self,
+        family: Generator,
+        images: Tensor,
+        labels: Tensor,
+        num_classes: int,
+        public_of: Callable[[int], torch.Generator],
+    ) -> Callable[[int], PartGradient]:
+        from stages.methods.private_gradients import SecretStreams, private_gradients
+        from stages.privacy.mechanism import GaussianMechanism
+
+        params = self.params
+        assert params.sampling_rate is not None and params.noise_multiplier is not None  # checked, and calibrated
+        return private_gradients(
+            family,
+            images,
+            labels,
+            num_classes=num_classes,
+            sampling_rate=params.sampling_rate,
+            mechanism=GaussianMechanism(
+                clip_norm=params.clip_length,
+                noise_multiplier=params.noise_multiplier,
+                expected_size=params.optimisation().batch_size,
+            ),
+            multiplicity=params.noise_multiplicity or 1,
+            streams=SecretStreams(
+                sampling=self.spending.stream("sampling"),
+                examples=self.spending.stream("examples"),
+                noise=self.spending.stream("noise"),
+            ),
+            public_of=public_of,
+        )
+
+    def released(self, tensors: Mapping[str, NDArray[Any]], steps: int, *, last: bool) -> tuple[dict[str, Any], ...]:
+        """The event of the weights after `steps` steps. The last ones are entered in the spend ledger."""
+        output = output_digest(tensors)
+        if last:
+            self.spending.release(output)
+        return (self.spending.event(output, record_event(self.params, steps)).to_json(),)
+
+    def told(self, steps: int) -> dict[str, Any]:
+        """What the summary says of the cost; ε where δ is known."""
+        event: PrivacyEvent = record_event(self.params, steps)
+        about: dict[str, Any] = {
+            "noise_multiplier": event.noise_multiplier,
+            "clip_norm": event.clip_norm,
+            "sampling_rate": event.sampling_rate,
+        }
+        if self.params.delta is not None:
+            from stages.privacy.accountant import epsilon
+
+            found = epsilon([event], delta=self.params.delta)
+            about |= {"epsilon": {"pld": found.pld, "rdp": found.rdp}, "delta": self.params.delta}
+        return about

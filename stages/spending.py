@@ -1,0 +1,134 @@
+"""A differentially private stage at work: its cost is reserved, its randomness is secret, its result is entered.
+
+Before it looks at a record, a stage reserves the most that it can cost in the spend ledger beside the key, within the
+budget if there is one (privacy contract, rule 18). Its streams are bound to everything that determines the output
+(rule 8), and the output is entered under that context before it is written: a second, different one is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from artifacts import keys, spend
+from artifacts.errors import BudgetError, InputError, UsageError
+from artifacts.keys import Key
+from artifacts.places import Place
+from stages.methods.params.record_privacy import RecordPrivacy
+from stages.privacy.budget import Budget
+from stages.privacy.events import PLANNED_ID, PrivacyEvent, event_id
+from stages.privacy.streams import Label, SecretStream, context_digest
+from stages.recipes.params_file import read_mapping
+
+_BUDGET = "budget.yaml"
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a stage may draw from and must settle; made by `reserve`."""
+
+    key: Key
+    ledger: Path
+    context: Mapping[str, Any]
+
+    def stream(self, label: Label) -> SecretStream:
+        return SecretStream(self.key.secret, self.context, label)
+
+    def release(self, output: str) -> None:
+        """Enter the digest of what came out, before it is written anywhere."""
+        with spend.locked(self.ledger, self.key) as book:
+            book.release(context=context_digest(self.context).hex(), output=output)
+
+    def event(self, output: str, event: PrivacyEvent) -> PrivacyEvent:
+        """The event with the id that belongs to this output."""
+        return dataclasses.replace(event, id=event_id(self.key.secret, self.context, output))
+
+
+def reserve(key: Path, *, context: Mapping[str, Any], data: Sequence[str], events: Sequence[PrivacyEvent]) -> Spending:
+    """Charge the events to the key's ledger, or refuse. `data` are the digests of the private inputs.
+
+    The very same computation, charged before, is free: it can only give the same bytes again.
+    """
+    secret = keys.read(key)
+    path = spend.beside(key)
+    digest = context_digest(context).hex()
+    budget = read_budget(key.with_name(_BUDGET))
+    with spend.locked(path, secret) as book:
+        if not book.has(digest):
+            if budget is not None:
+                _check(budget, book.charged(), events, path)
+            planned = [dataclasses.replace(event, id=PLANNED_ID).to_json() for event in events]
+            book.reserve(stage=str(context["stage"]), context=digest, data=data, events=planned)
+    return Spending(secret, path, context)
+
+
+def record_event(params: RecordPrivacy, steps: int) -> PrivacyEvent:
+    """What a training with these parameters does to one record: `steps` noised sums of clipped gradients."""
+    assert params.sampling_rate is not None and params.noise_multiplier is not None  # checked, and calibrated
+    sampled = params.sampling_rate < 1
+    return PrivacyEvent(
+        id=PLANNED_ID,
+        unit="record",
+        adjacency="add-or-remove",
+        mechanism="sampled-gaussian" if sampled else "gaussian",
+        sampling="poisson" if sampled else "none",
+        sampling_rate=params.sampling_rate,
+        noise_multiplier=params.noise_multiplier,
+        clip_norm=params.clip_length,
+        steps=steps,
+        trust="nobody",
+    )
+
+
+def key_of(out: Path, given: Path | None) -> Path:
+    """The key as given, or that of the participant whose folder the output is in."""
+    if given is not None:
+        return given
+    place = Place.of(out)
+    if place is None:
+        raise UsageError(f"whose key? Give --key, or write {out.name} into NAME/private/ or NAME/outbox/.")
+    return place.key
+
+
+def read_budget(path: Path) -> Budget | None:
+    """The budget beside the key, if there is one."""
+    if not path.exists():
+        return None
+    try:
+        return Budget.from_mapping(read_mapping(path))
+    except (ValueError, UsageError) as error:
+        raise InputError(f"{path} is not a budget: {str(error).rstrip('.')}. Nothing was read or released.") from error
+
+
+def spent_of(releases: Sequence[Sequence[Mapping[str, Any]]], path: Path) -> list[list[PrivacyEvent]]:
+    """The reservations of a ledger as events. One that is not understood is an error, never zero."""
+    try:
+        return [[PrivacyEvent.from_json(fields) for fields in release] for release in releases]
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path}: {error}. An event that is not understood is never taken for nothing.") from error
+
+
+def _check(
+    budget: Budget, charged: Sequence[Sequence[Mapping[str, Any]]], events: Sequence[PrivacyEvent], path: Path
+) -> None:
+    before = spent_of(charged, path)
+    try:
+        then = budget.spent([*before, list(events)])
+        if then <= budget.epsilon:
+            return
+        now = budget.spent(before)
+        allowed = budget.most_steps(before, events[0]) if len(events) == 1 else 0
+    except ValueError as error:
+        raise InputError(f"{path}: {error}.") from error
+    offer = (
+        f"What is left allows {allowed} of its {events[0].steps} steps with this noise."
+        if allowed
+        else "What is left allows none of it with this noise."
+    )
+    raise BudgetError(
+        f"the budget of ε {budget.epsilon:g} at δ {budget.delta:g} per {budget.unit} does not allow this: {now:.3f} is "
+        f"spent, and it would become {then:.3f}. {offer} Nothing was read."
+    )
