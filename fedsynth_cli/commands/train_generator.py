@@ -38,7 +38,7 @@ def train_generator(
     to the spend ledger beside the key, and the images inherit its cost.
 
     Example: fedsynth train-generator private/data.parquet -o private/generator.safetensors
-    Example: fedsynth train-generator data.parquet --target-epsilon 10 --delta 1e-5 --sampling-rate 0.1 -o dp.safetensors
+    Example: fedsynth train-generator data.parquet --target-epsilon 10 --delta 1e-5 --sampling-rate 0.1 -o g.safetensors
     """
     from stages.train_generator import train_generator as stage
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from stages.methods.ddpm import Ddpm, noise_schedule, noised
 from stages.methods.draws import drawn
-from stages.methods.private_gradients import example_loss
 from stages.methods.params.generator import GeneratorTraining
+from stages.methods.private_gradients import example_loss
 from stages.nets.generator_params import ImageShape
 from stages.nets.torchvision_door import diffusers
 from stages.nets.unet import GivenDropout, unet

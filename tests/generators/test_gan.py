@@ -6,8 +6,8 @@ import torch
 
 from stages.methods.draws import drawn
 from stages.methods.gan import Gan
-from stages.methods.private_gradients import example_loss
 from stages.methods.params.generator import GeneratorTraining
+from stages.methods.private_gradients import example_loss
 from stages.nets.gan_net import Discriminator, GanGenerator
 from stages.nets.generator_params import ImageShape
 

@@ -8,8 +8,8 @@ import torch
 from torch.distributions import Bernoulli, Normal, kl_divergence
 
 from stages.methods.draws import drawn
-from stages.methods.private_gradients import example_loss
 from stages.methods.params.generator import GeneratorTraining
+from stages.methods.private_gradients import example_loss
 from stages.methods.vae import Vae, divergence
 from stages.nets.generator_params import ImageShape
 from stages.nets.vae_net import Decoder, Encoder, beside, halvings
