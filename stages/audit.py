@@ -182,12 +182,13 @@ def _check_file(
     sent.simulation |= metadata.simulation
     sent.digests[artifact.sha256] = path.name
     if entries:
-        told = (metadata.kind, metadata.round, list(metadata.privacy), list(metadata.disclosures))
+        picked = ledger.was_picked(metadata)
+        told = (metadata.kind, metadata.round, picked, list(metadata.privacy), list(metadata.disclosures))
         # Any entry will do: a replacement that was entered and then killed leaves the file of the entry before.
         entry = next((e for e in entries if (e.sha256, e.bytes) == (artifact.sha256, len(artifact.data))), None)
         if entry is None:
             yield "digest", "not the bytes that the ledger records"
-        elif (entry.kind, entry.round, entry.privacy, entry.disclosures) != told:
+        elif (entry.kind, entry.round, entry.picked, entry.privacy, entry.disclosures) != told:
             yield "ledger", "the ledger describes it otherwise than the file itself"
     wanted = "downlink" if place.is_server else "outbound"
     if metadata.custody != wanted:
@@ -245,7 +246,8 @@ def _check_private_lineage(
         try:
             inputs = _metadata(path).inputs
         except FedsynthError as error:
-            result.findings.append(Finding("failure", "digest", str(path), str(error)))
+            # A person's own file, or a damaged one: had anything that left been made from it, a commitment would not open.
+            result.findings.append(Finding("note", "digest", str(path), str(error)))
             continue
         for reference in inputs:
             there = reference.sha256 in private or known is None or reference.sha256 in known

@@ -26,6 +26,7 @@ from stages.nets.generator_params import ImageShape
 from stages.pictures.contact_sheet import contact_sheets
 from stages.progress import Report, Summary, silent
 from stages.randomness import stream_seed
+from stages.review import reviewed_rows
 from stages.spending import key_of
 from stages.versions import versions
 
@@ -42,6 +43,7 @@ def synthesize(
     params: Synthesis,
     seed: int,
     drop: Sequence[int] = (),
+    reviewed: Path | None = None,
     sheet: Path | None = None,
     key: Path | None = None,
     client: str | None = None,
@@ -51,8 +53,8 @@ def synthesize(
 ) -> Summary:
     """Draw labelled images and write them: outbound and declared if into an outbox, private anywhere else.
 
-    `drop` leaves out images by their number as drawn, which `sheet` shows; the file says that it was picked over,
-    never what was left out.
+    `drop` leaves out images by their number as drawn, which `sheet` shows; `reviewed` keeps those that a copy of the
+    private file still holds. The file and the ledger then say that it was picked over, never what was left out.
     """
     leaves = in_outbox(out)
     prepare(out, "outbound" if leaves else "private", force=force)
@@ -70,9 +72,13 @@ def synthesize(
         raise UsageError(f"{error}.") from error
     labels = _labels(params, origin, source, class_names)
     kept = _kept(len(labels), drop)
+    if len(drop) and reviewed is not None:
+        raise UsageError("--drop and --reviewed exclude each other: give one.")
     sampling = _sampling(params, training)
     secret = keys.read(key_of(out, key)) if leaves or private else None
     images = _draw(source, training, shape, labels, sampling, _seeds(source, secret, seed), device, report)
+    if reviewed is not None:
+        kept = reviewed_rows(LabelledImages(images, labels, class_names), reviewed)
     if sheet is not None:
         shown = f"{len(kept)} of {len(labels)}" if len(kept) < len(labels) else f"{len(labels)}"
         title = f"client {name}, {training.family}: {shown} synthetic images"
@@ -81,8 +87,8 @@ def synthesize(
             atomic.write(path, [page], force=force)
     content = LabelledImages(images, labels, class_names).take(kept)
     about: dict[str, Any] = {**dataset_params(content), "labels": origin, **sampling}
-    if len(kept) < len(labels):
-        about["picked"] = True
+    if len(kept) < len(labels) or reviewed is not None:
+        about["picked"] = True  # to approve all is a choice too
     context = {"stage": "synthesize", "client": name, "params": about, "seed": seed, "rows": kept.tolist()}
     disclosures: set[str] = set()
     if not private or "picked" in about:

@@ -24,6 +24,13 @@ def synthesize(
         str | None,
         typer.Option(help="Numbers of images to leave out: 3,17,20-25. The file will say that it was picked over."),
     ] = None,
+    reviewed: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead: a Parquet copy of the private file with rows taken out; what it still holds may leave.",
+            show_default=False,
+        ),
+    ] = None,
     key: Key = None,
     client: Client = None,
     seed: Seed = 0,
@@ -44,7 +51,7 @@ def synthesize(
     params = given.resolve(Synthesis)
     with output.progress("synthesize") as report:
         summary = stage(
-            generator, out, params=params, seed=seed, drop=numbers(drop, "--drop", MOST_IMAGES), sheet=sheet,
-            key=key, client=client, device=where, force=force, report=report,
+            generator, out, params=params, seed=seed, drop=numbers(drop, "--drop", MOST_IMAGES),
+            reviewed=reviewed, sheet=sheet, key=key, client=client, device=where, force=force, report=report,
         )  # fmt: skip
     output.result(summary)
