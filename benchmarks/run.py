@@ -16,7 +16,10 @@ from typing import Any
 
 from measuring import Row, Setting
 
-NAMES = ("rounds", "artifact_files", "audit_speed", "aggregate_memory", "command_start", "fashion_accuracy")
+NAMES = (
+    "rounds", "artifact_files", "audit_speed", "aggregate_memory", "command_start", "private_generator_step",
+    "fashion_accuracy",
+)  # fmt: skip
 _WIDTHS = (54, 31, 18, 11, 7, 13, 12)
 
 

@@ -246,7 +246,7 @@ def _check_private_lineage(
         try:
             inputs = _metadata(path).inputs
         except FedsynthError as error:
-            # A person's own file, or a damaged one: had anything that left been made from it, a commitment would not open.
+            # A person's own file, or a damaged one: had anything that left come from it, a commitment would not open.
             result.findings.append(Finding("note", "digest", str(path), str(error)))
             continue
         for reference in inputs:
