@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from artifacts import atomic
-from artifacts.errors import InputError
+from artifacts.errors import InputError, UsageError
 from artifacts.kinds import Custody
+from artifacts.places import RunFolder
 from artifacts.publish import prepare
 from stages.data.dataset_images import load_dataset
 from stages.data.images import to_pixels
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from stages.torch_setup import Device
 
 _COLUMNS = ("round", "accuracy", "loss")
+_RUN = RunFolder(Path())
 
 
 def evaluate(
@@ -90,6 +92,13 @@ def evaluate(
     text = json.dumps(metrics, indent=2, ensure_ascii=False)
     atomic.write(out, [text.encode() + b"\n"], force=force)
     return {"out": str(out), **metrics}
+
+
+def prepare_private(path: Path, *, force: bool) -> None:
+    """For what is computed from private images: no outbox, nor the folders of a run that anyone may read."""
+    prepare(path, "private", force=force)
+    if path.absolute().parent.name in (_RUN.public.name, _RUN.metrics.name):
+        raise UsageError(f"{path}: a file that is private may not stand in {path.parent.name}/. Choose another --out.")
 
 
 def _enter_in_curve(path: Path, metrics: dict[str, Any]) -> list[tuple[float, ...]]:

@@ -5,12 +5,14 @@ import pytest
 import torch
 from torch import nn
 
+from stages.methods import heterogeneity as measured
 from stages.methods.heterogeneity import (
     GradientMoments,
     gradient_moments,
     heterogeneity,
     lemma_bounds,
     mixed,
+    pooled,
     shift,
 )
 
@@ -65,6 +67,23 @@ def test_a_mixture_has_the_moments_of_the_joined_data(net):
     found = mixed(gradient_moments(net, *own), gradient_moments(net, *other), share=0.25)
     assert torch.allclose(found.mean, expected.mean)
     assert found.variance == pytest.approx(expected.variance, rel=1e-9)
+
+
+def test_parts_pooled_have_the_moments_of_the_joined_data(net):
+    parts = [data(1, n=30), data(2, n=10, tilt=1.0), data(3, n=5)]
+    expected = gradient_moments(net, *(torch.cat([part[i] for part in parts]) for i in (0, 1)))
+    found = pooled([gradient_moments(net, *part) for part in parts], [30, 10, 5])
+    assert torch.allclose(found.mean, expected.mean)
+    assert found.variance == pytest.approx(expected.variance, rel=1e-9)
+
+
+def test_a_large_network_takes_fewer_examples_at_a_time(net, monkeypatch):
+    images, labels = data(1)
+    expected = gradient_moments(net, images, labels)
+    monkeypatch.setattr(measured, "_MOST_NUMBERS", 100)  # two gradients of the 43 parameters
+    found = gradient_moments(net, images, labels)
+    assert torch.allclose(found.mean, expected.mean)
+    assert found.second == pytest.approx(expected.second, rel=1e-9)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.9, 1.0])

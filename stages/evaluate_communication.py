@@ -1,0 +1,106 @@
+"""What a run sent: the numbers that the Fedssyn paper counts, and the bytes of the files that really went.
+
+The paper (Section 5, «Reduced communication cost», and A.3.3) counts 2·M_s + 2·R·M_c: M_s is the size of the synthetic
+data, M_c that of the model, R the number of rounds; control variates are added to M_c where an algorithm sends them.
+Its figures show what is meant. 15.5 MB are the 50,000/N synthetic images of ONE of N = 10 clients, and one model goes
+up and one down a round: it is the traffic of one client that takes part in every round, whatever N is. We count
+numbers, not megabytes: parameters, pixel values and labels.
+
+Bytes are those of all clients together: each file in a client's outbox goes up once; a part of the shuffled synthetic
+data goes down to one client; the model and the server's state of round r − 1 go down to each client that takes part in
+round r, the initial model among them. The last model has no such client: who gets it is not part of training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from artifacts import dataset_stream, tensors_file
+from artifacts.errors import InputError
+from artifacts.metadata import Metadata
+from artifacts.places import RunFolder
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One file, needed in `round` (0: before the first); `copies` receivers each got its `size` bytes."""
+
+    kind: str
+    round: int
+    up: bool
+    size: int
+    copies: int
+
+
+@dataclass(frozen=True)
+class Communication:
+    """`model` is M_c, `states` the control variates that go with it, `synthetic` is M_s; all count numbers."""
+
+    model: int
+    states: int
+    synthetic: int
+    transfers: tuple[Transfer, ...]
+
+    def parameters(self, rounds: int) -> int:
+        """2·M_s + 2·R·M_c for the first R rounds: the numbers that one client sends and gets."""
+        return 2 * self.synthetic + 2 * rounds * (self.model + self.states)
+
+    def bytes(self, rounds: int, wanted: Callable[[Transfer], bool] = lambda _: True) -> int:
+        """Of the files of all clients that were needed for the first `rounds` rounds."""
+        return sum(sent.size * sent.copies for sent in self.transfers if sent.round <= rounds and wanted(sent))
+
+
+@dataclass(frozen=True)
+class _File:
+    """What a file says it is: its size, and how many numbers it holds."""
+
+    metadata: Metadata
+    size: int
+    numbers: int
+
+    @property
+    def round(self) -> int:
+        return self.metadata.round or 0
+
+
+def read_communication(run: RunFolder) -> Communication:
+    """Count what stands in the outboxes of a run, from the files themselves."""
+    sent = {name: list(_files(run.client(name).outbox)) for name in run.client_names()}
+    given = list(_files(run.server.outbox))
+    given += [file for file in _files(run.public) if file.metadata.kind == "model"]
+    models = [file for file in given if file.metadata.kind == "model"]
+    if not models:
+        raise InputError(f"{run.root} holds no model, neither in public/ nor in server/outbox/: it is no whole run.")
+    takes_part = Counter(round for files in sent.values() for round in {file.round for file in files if file.round})
+    transfers = [Transfer(f.metadata.kind, f.round, True, f.size, 1) for files in sent.values() for f in files]
+    for file in given:
+        if file.metadata.kind == "dataset":  # a part of the shuffled data is one client's
+            transfers.append(Transfer("dataset", file.round, False, file.size, 1))
+        else:
+            needed_in = file.round + 1
+            transfers.append(Transfer(file.metadata.kind, needed_in, False, file.size, takes_part[needed_in]))
+    uploads = [sum(f.numbers for f in files if f.metadata.kind == "dataset") for files in sent.values()]
+    uploads = [numbers for numbers in uploads if numbers]
+    states = [f.numbers for files in sent.values() for f in files if f.metadata.kind == "state"]
+    return Communication(
+        model=models[0].numbers,
+        states=max(states, default=0),
+        synthetic=round(sum(uploads) / len(uploads)) if uploads else 0,  # every client makes as many, or nearly
+        transfers=tuple(transfers),
+    )
+
+
+def _files(folder: Path) -> Iterator[_File]:
+    """The artifacts of one folder. Their headers say what they are; of a dataset the rows are counted."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.suffix == ".safetensors":
+            metadata, specs = tensors_file.read_header(path)
+            yield _File(metadata, path.stat().st_size, sum(math.prod(spec.shape) for spec in specs))
+        elif path.suffix == ".parquet":
+            found = dataset_stream.scan(path)
+            pixels = math.prod(found.metadata.params[key] for key in ("channels", "height", "width"))
+            yield _File(found.metadata, found.size, len(found) * (pixels + 1))

@@ -1,0 +1,80 @@
+"""What was sent, counted by hand: from the recipe's sizes for the paper's numbers, from the disk for the bytes."""
+
+import json
+
+import pytest
+
+from artifacts.places import RunFolder
+from stages.evaluate_communication import Communication, read_communication
+
+SOFTMAX = 64 * 10 + 10  # parameters of a softmax model on 8×8 digits, and of its control variates
+
+
+def size(*paths):
+    return sum(path.stat().st_size for path in paths)
+
+
+def takes_part(run, number):
+    return sorted(path.parent.parent.name for path in run.glob(f"clients/*/outbox/message-{number:04}.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("images", "with_it", "without", "saved"), [(15.5, 4, 88, 0.950), (15.5, 8, 68, 0.876), (3.9, 12, 100, 0.879)]
+)
+def test_the_papers_own_savings(images, with_it, without, saved):
+    """Fedssyn, Table A.2 from Table A.1, FedAvg on CIFAR-10. (It prints 0.39 MB for N = 40; 1,250 images are 3.9.)"""
+    fedssyn, fedavg = (Communication(model=372, states=0, synthetic=round(10 * s), transfers=()) for s in (images, 0))
+    assert 1 - fedssyn.parameters(with_it) / fedavg.parameters(without) == pytest.approx(saved, abs=5e-4)
+
+
+def test_numbers_of_the_paper(shuffled_run):
+    sent = read_communication(RunFolder(shuffled_run))
+    assert (sent.model, sent.states) == (SOFTMAX, SOFTMAX)
+    assert sent.synthetic == 10 * (64 + 1)  # ten images and their labels, of one client
+    assert sent.parameters(0) == 2 * 650
+    assert sent.parameters(3) == 2 * 650 + 2 * 3 * (650 + 650)
+
+
+def test_bytes_on_the_disk(shuffled_run):
+    """Up: each file once. Down: a part to one client, model and state to those who take part in the next round."""
+    sent = read_communication(RunFolder(shuffled_run))
+    chosen = {number: takes_part(shuffled_run, number) for number in (1, 2, 3)}
+    assert all(len(names) == 2 for names in chosen.values())
+    server, public = shuffled_run / "server/outbox", shuffled_run / "public/model-0000.safetensors"
+    synthetic = size(*shuffled_run.glob("clients/*/outbox/synthetic.parquet"))
+    parts = size(*server.glob("synthetic-*.parquet"))
+    assert sent.bytes(0) == synthetic + parts
+    up, down = synthetic, parts
+    for number in (1, 2, 3):
+        model = public if number == 1 else server / f"model-{number - 1:04}.safetensors"
+        state = [] if number == 1 else [server / f"state-{number - 1:04}.safetensors"]
+        up += size(*shuffled_run.glob(f"clients/*/outbox/*-{number:04}.safetensors"))
+        down += 2 * size(model, *state)
+        assert sent.bytes(number, lambda file: file.up) == up
+        assert sent.bytes(number, lambda file: not file.up) == down
+    assert sent.bytes(3) == up + down  # the last model goes nowhere
+    states = size(*shuffled_run.glob("clients/*/outbox/state-*"))
+    states += 2 * size(*(server / f"state-{number:04}.safetensors" for number in (1, 2)))
+    assert sent.bytes(3, lambda file: file.kind == "state") == states
+
+
+def test_the_command_tells_all_of_it(fedsynth_json, shuffled_run, tmp_path):
+    summary = fedsynth_json("evaluate", shuffled_run, "-o", tmp_path / "c.json")
+    (run,) = summary["runs"]
+    sent = read_communication(RunFolder(shuffled_run))
+    assert run["bytes"] == run["bytes_up"] + run["bytes_down"] == sent.bytes(3)
+    assert run["bytes_states"] > 0
+    assert run["bytes_synthetic"] == sent.bytes(0)
+    assert (run["model_parameters"], run["state_parameters"], run["synthetic_numbers"]) == (650, 650, 650)
+    assert (run["parameters"], run["clients"], run["label"]) == (9100, 4, "shuffled")
+    curve = [json.loads(p.read_text())["accuracy"] for p in sorted(shuffled_run.glob("metrics/round-*.json"))]
+    assert run["curve"] == [[number, value] for number, value in enumerate(curve)]
+    assert (run["accuracy"], run["best"]) == (curve[-1], max(curve))
+
+
+def test_a_run_without_synthetic_data_or_states(finished_run):
+    sent = read_communication(RunFolder(finished_run))
+    assert (sent.model, sent.states, sent.synthetic) == (SOFTMAX, 0, 0)
+    messages = size(*finished_run.glob("clients/*/outbox/*"))
+    models = size(finished_run / "public/model-0000.safetensors", finished_run / "server/outbox/model-0001.safetensors")
+    assert sent.bytes(2) == messages + 3 * models
