@@ -41,8 +41,10 @@ def encode(
     before = _read_previous(change, previous, sends_state=sends_state)
     place = Place.of(out)
     secret = keys.read(key or (place.key if place else Path("client.key")))
-    # A change of control variates is the update divided by the number of steps: beside the update it tells both.
-    told = ["local_steps"] if sends_state or params.tell_steps else []
+    private = bool(change.metadata.privacy)
+    # A change of control variates is the update divided by the number of steps: beside the update it tells both. Under
+    # DP the steps are a public constant, and noise covers the rest.
+    told = ["local_steps"] if params.tell_steps or (sends_state and not private) else []
     told += ["num_examples"] if params.tell_examples else []
     round = round_of(start) + 1
     context = {"stage": "encode", "client": name, "round": round, "params": params.to_json()}
@@ -63,8 +65,9 @@ def encode(
                 if source is not None
             ),
         ),
-        disclosures=tuple(sorted([*told, "update"])),
-        simulation=secret.simulation,
+        privacy=change.metadata.privacy,
+        disclosures=tuple(sorted([*told, *([] if private else ["update"])])),
+        simulation=secret.simulation or change.metadata.simulation,
         versions=versions("numpy"),
     )
     tensors = change.tensors

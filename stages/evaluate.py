@@ -52,7 +52,7 @@ def evaluate(
             prepare(path, custody, force=force or path in (curve, picture))
     trained = read_model(model)
     _, shape = network_of(trained.metadata, model)
-    check_images_fit(data, dataset, shape)
+    check_images_fit(data, dataset.metadata, shape)
     content = dataset.content
     if not len(content):
         raise InputError(f"{data} holds no images: there is nothing to evaluate on.")

@@ -133,7 +133,7 @@ def _measure(model: Path, data: _Data, shares: Sequence[float], where: torch.dev
     server = read_model(model)
     _, shape = network_of(server.metadata, model)
     for path, dataset in (*data.real, *data.parts):
-        check_images_fit(path, dataset, shape)
+        check_images_fit(path, dataset.metadata, shape)
     module = to_module(server, where)
 
     def moments(dataset: LoadedDataset) -> GradientMoments:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +13,15 @@ from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare
 from artifacts.tensors_file import TensorArtifact
-from stages.data.dataset_images import LoadedDataset, joined, load_dataset
+from stages.data.dataset_images import describe_dataset, joined, load_dataset
 from stages.data.images import to_pixels
 from stages.methods.params.local_training import KEEPS_STATE, SENDS_STATE, LocalTraining
 from stages.model_file import check_fits, network_of, read_model, round_of, to_module
 from stages.nets.params import InputShape
+from stages.private_client import PrivateRound, inherited_events, with_noise
 from stages.progress import Report, Summary, silent
 from stages.randomness import stream_seed
+from stages.spending import key_of
 from stages.versions import versions
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def train_client(
     state: Path | None = None,
     server_state: Path | None = None,
     state_out: Path | None = None,
+    key: Path | None = None,
     device: Device = "auto",
     force: bool = False,
     report: Report = silent,
@@ -47,7 +50,8 @@ def train_client(
     """Train the model on the client's data and write the update, start minus end, which stays private.
 
     Algorithms that keep something read it from `state` (and the server's part from `server_state`), absent in the
-    first round, and write it to `state_out`.
+    first round, and write it to `state_out`. Under differential privacy `key` is the client's, by default that of the
+    folder written to, and the round is charged to the ledger beside it.
     """
     prepare(out, "private", force=force)
     _check_states(params, state, server_state, state_out)
@@ -56,40 +60,20 @@ def train_client(
     name = client_of(out, client)
     start = read_model(model)
     round = round_of(start) + 1
-    datasets = [load_dataset(path) for path in data]
+    # Under DP nothing is decoded before it is charged; else what a worker holds already need not be read again.
+    described = [describe_dataset(path) if params.is_private else load_dataset(path) for path in data]
     _, shape = network_of(start.metadata, model)
-    for path, dataset in zip(data, datasets, strict=True):
-        check_images_fit(path, dataset, shape)
+    for path, dataset in zip(data, described, strict=True):
+        check_images_fit(path, dataset.metadata, shape)
     mine, theirs = (_read_state(path, start) for path in (state, server_state))
-    images, labels = joined(datasets)
-    if not len(labels):
-        raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
+    params = with_noise(params)
 
     import torch
 
-    from stages.methods.local_training import train_locally
+    from stages.methods.local_training import batch_gradients, batches, num_steps, train_locally
     from stages.torch_setup import set_up
 
     where = set_up(device)
-    module = to_module(start, where)
-
-    def stream(of: str) -> int:
-        return stream_seed(seed, stage="train-client", client=name, round=round, of=of)
-
-    result = train_locally(
-        module,
-        torch.from_numpy(to_pixels(images)).to(where),
-        torch.from_numpy(labels).to(where),
-        epoch_size=len(datasets[0].content) if params.epochs_of == "first" else len(labels),
-        params=params,
-        algorithm=_algorithm(params, module, mine, theirs),
-        round=round,
-        batch_generator=torch.Generator().manual_seed(stream("batches")),
-        dropout_generator=torch.Generator(where).manual_seed(stream("dropout")),
-        report=_ignore
-        if report is silent
-        else lambda done, total, loss: report(done, total, f"loss {loss.item():.3f}"),
-    )
     about = Metadata(
         kind="update",
         stage="train-client",
@@ -98,15 +82,53 @@ def train_client(
         client=name,
         round=round,
         params=params.to_json(),
-        counts={"num_examples": len(labels), "local_steps": result.num_steps},
         inputs=(
             lineage.by_digest(start, "model"),
-            *(lineage.by_digest(dataset, "data") for dataset in datasets),
+            *(lineage.by_digest(dataset, "data") for dataset in described),
             *(lineage.by_digest(kept, role) for kept, role in ((mine, "state"), (theirs, "server-state")) if kept),
         ),
         seed=seed,
-        versions=versions("torch"),
+        versions=versions("torch", *(["numpy", "scipy"] if params.is_private else [])),  # they make the noise
     )
+    private = None
+    if params.is_private:
+        sources = [*(dataset.metadata for dataset in described), *([mine.metadata] if mine else [])]
+        earlier = inherited_events([*data, *([state] if state else [])], sources)
+        private = PrivateRound.begin(params, about, where, key_of(out, key), earlier)
+    datasets = [load_dataset(path) for path in data]
+    for path, before, loaded in zip(data, described, datasets, strict=True):
+        if loaded.sha256 != before.sha256:
+            raise InputError(f"{path} was replaced while it was being read. Run the command again.")
+    images, labels = joined(datasets)
+    module = to_module(start, where)
+    pixels, classes = torch.from_numpy(to_pixels(images)).to(where), torch.from_numpy(labels).to(where)
+
+    def generator(of: str, home: torch.device) -> torch.Generator:
+        seed_of = stream_seed(seed, stage="train-client", client=name, round=round, of=of)
+        return torch.Generator(home).manual_seed(seed_of)
+
+    if private is not None:
+        total, steps = private.steps, private.gradients(module, pixels, classes)
+    else:
+        if not len(labels):
+            raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
+        total = num_steps(params, len(datasets[0].content) if params.epochs_of == "first" else len(labels))
+        rows = batches(params, len(labels), total, generator("batches", torch.device("cpu")))
+        steps = batch_gradients(module, pixels, classes, rows, generator("dropout", where))
+    result = train_locally(
+        module,
+        steps,
+        total=total,
+        params=params,
+        algorithm=_algorithm(params, module, mine, theirs),
+        round=round,
+        report=_teller(report),
+    )
+    if private is None:
+        about = replace(about, counts={"num_examples": len(labels), "local_steps": result.num_steps})
+    else:
+        events = private.released(result.update, result.state)
+        about = replace(about, privacy=events, simulation=private.spending.key.simulation)
     try:
         # The state comes first: an update is never there without the state that goes with it.
         if state_out is not None:
@@ -141,13 +163,19 @@ def _read_state(path: Path | None, model: TensorArtifact) -> TensorArtifact | No
     return kept
 
 
-def _ignore(done: int, total: int, loss: Tensor) -> None:
-    """Nobody watches: the loss need not be fetched from the device at every step."""
+def _teller(report: Report) -> Callable[[int, int, Tensor | None], None]:
+    """Where nobody watches, the loss need not be fetched from the device at every step; under DP there is none."""
+
+    def tell(done: int, total: int, loss: Tensor | None) -> None:
+        if report is not silent:
+            report(done, total, "" if loss is None else f"loss {loss.item():.3f}")
+
+    return tell
 
 
-def check_images_fit(path: Path, dataset: LoadedDataset, shape: InputShape) -> None:
+def check_images_fit(path: Path, metadata: Metadata, shape: InputShape) -> None:
     """The images have the size, channels and classes that the model was made for."""
-    found = tuple(dataset.metadata.params[k] for k in ("channels", "height", "width", "num_classes"))
+    found = tuple(metadata.params[k] for k in ("channels", "height", "width", "num_classes"))
     wanted = (shape.channels, shape.height, shape.width, shape.num_classes)
     if found != wanted:
         raise InputError(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Device, Force, Given, Json, Out, Quiet, Seed, hyper_options
+from fedsynth_cli.options import Client, Device, Force, Given, Json, Key, Out, Quiet, Seed, hyper_options
 from stages.methods.params.local_training import LocalTraining
 
 
@@ -28,6 +28,7 @@ def train_client(
     state_out: Annotated[
         Path | None, typer.Option(help="Where to keep the new state: private.", show_default=False)
     ] = None,
+    key: Key = None,
     client: Client = None,
     seed: Seed = 0,
     device: Device = "auto",
@@ -36,6 +37,9 @@ def train_client(
     quiet: Quiet = False,
 ) -> None:
     """Train on the client's data for one round. The update that it writes is private: `encode` makes the message.
+
+    With --noise-multiplier or --target-epsilon the steps are DP-SGD for single records, charged to the spend ledger
+    beside the key.
 
     Example: fedsynth train-client model-0000.safetensors private/data.parquet -o private/update-0001.safetensors
     """
@@ -47,6 +51,6 @@ def train_client(
     with output.progress("train-client") as report:
         summary = stage(
             model, data, out, params=params, seed=seed, client=client, state=state, server_state=server_state,
-            state_out=state_out, device=where, force=force, report=report,
+            state_out=state_out, key=key, device=where, force=force, report=report,
         )  # fmt: skip
     output.result(summary)

@@ -7,8 +7,9 @@ and their kin differ on the client, and in nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -37,43 +38,56 @@ class LocalResult:
     num_steps: int
 
 
+# The gradient of one step's batch: called, it sets those of the parameters at their present values and gives the loss,
+# if it tells one. It may be called again, at other values, for the same batch.
+StepGradient = Callable[[], Tensor | None]
+
+
 def train_locally(
     module: nn.Module,
-    images: Tensor,
-    labels: Tensor,
+    steps: Iterable[StepGradient],
     *,
-    epoch_size: int,
+    total: int,
     params: LocalTraining,
     algorithm: LocalAlgorithm,
     round: int,
-    batch_generator: torch.Generator,
-    dropout_generator: torch.Generator,
-    report: Callable[[int, int, Tensor], None],
+    report: Callable[[int, int, Tensor | None], None],
 ) -> LocalResult:
-    """Train `module`, which holds the weights of the round's start, in place.
-
-    `epoch_size` is the number of examples that an epoch counts: all of them, or the real ones alone where synthetic
-    data must not mean more steps. Batches are drawn on the CPU, so that every device sees the same ones; dropout draws
-    on the module's device.
-    """
+    """Train `module`, which holds the weights of the round's start, in place: `total` steps, one for each gradient."""
     start = {name: tensor.detach().clone() for name, tensor in exchanged(module).items()}
     named = dict(module.named_parameters())
     rate = params.rate(round)
     optimiser = torch.optim.SGD(named.values(), lr=rate, momentum=params.momentum, weight_decay=params.weight_decay)
-    loss_of = nn.CrossEntropyLoss()
     module.train()
-    set_dropout_generator(module, dropout_generator)
-    total = num_steps(params, epoch_size)
-    for step, rows in enumerate(batches(params, len(labels), total, batch_generator), start=1):
-        optimiser.zero_grad(set_to_none=True)
-        loss = loss_of(module(images[rows]), labels[rows])
-        loss.backward()
+    for step, gradient in enumerate(steps, start=1):
+        loss = gradient()
         algorithm.correct(named)
         optimiser.step()
-        report(step, total, loss.detach())
+        report(step, total, loss)
     end = exchanged(module)
     update = {name: before - end[name].detach() for name, before in start.items()}
     return LocalResult(update, algorithm.finish(named, total, rate), total)
+
+
+def batch_gradients(
+    module: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    rows_of_steps: Iterable[Tensor],
+    dropout_generator: torch.Generator,
+) -> Iterator[StepGradient]:
+    """Plain gradients of the mean loss of each batch. Dropout draws on the module's device."""
+    set_dropout_generator(module, dropout_generator)
+    loss_of = nn.CrossEntropyLoss()
+
+    def gradient(rows: Tensor) -> Tensor:
+        module.zero_grad(set_to_none=True)
+        loss: Tensor = loss_of(module(images[rows]), labels[rows])
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    for rows in rows_of_steps:
+        yield partial(gradient, rows)
 
 
 def exchanged(module: nn.Module) -> Mapping[str, Tensor]:
@@ -85,7 +99,11 @@ def exchanged(module: nn.Module) -> Mapping[str, Tensor]:
 
 
 def num_steps(params: LocalTraining, epoch_size: int) -> int:
-    """Gradient steps in a round: τ as given, or E·⌈n/B⌉."""
+    """Gradient steps in a round: τ as given, or E·⌈n/B⌉.
+
+    `epoch_size` is the number of examples that an epoch counts: all of them, or the real ones alone where synthetic
+    data must not mean more steps.
+    """
     if params.algorithm == "fedsgd":
         return 1
     if params.local_steps is not None:
@@ -94,7 +112,10 @@ def num_steps(params: LocalTraining, epoch_size: int) -> int:
 
 
 def batches(params: LocalTraining, num_examples: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Row numbers of each step's batch: a fresh permutation for each pass, the last batch as it falls."""
+    """Row numbers of each step's batch: a fresh permutation for each pass, the last batch as it falls.
+
+    Drawn on the CPU, so that every device sees the same ones.
+    """
     if params.algorithm == "fedsgd":
         yield torch.arange(num_examples)
         return

@@ -32,6 +32,7 @@ def clipped_sum(
     *,
     clip_norm: float,
     chunk_size: int | None = None,
+    shared: torch.Generator | None = None,
 ) -> dict[str, Tensor]:
     """Σᵢ min(1, C/‖gᵢ‖)·gᵢ in float64, gᵢ the gradient of example i's loss over ALL weights as one vector.
 
@@ -42,13 +43,23 @@ def clipped_sum(
     `examples` are the parts of the loss, stacked along the first dimension, which may be empty. They are taken in
     chunks that bound the memory. Each chunk is filled up to its full size, so that an example meets the same kernels
     wherever it stands: else one record's presence could change the last bits of all the others' gradients.
+
+    A draw inside the loss is an error, unless it is made from `shared`: then all examples of the batch see the same
+    draw, in whichever chunk they stand. One draw a chunk would not do: a record that goes moves others into another
+    chunk, and their gradients would change with it.
     """
     size = chunk_size or default_chunk_size(weights)
     home = _home(weights)
     total = {name: torch.zeros(w.numel(), dtype=torch.float64, device=home) for name, w in weights.items()}
     limit = clipped_length(clip_norm)
+    per_example = vmap(
+        grad(loss), in_dims=(None, *(0 for _ in examples)), randomness="error" if shared is None else "same"
+    )
+    before = None if shared is None else shared.get_state()
     for chunk, is_real in _chunks(examples, _count(examples), size):
-        found = vmap(grad(loss), in_dims=(None, *(0 for _ in chunk)))(dict(weights), *chunk)
+        if shared is not None and before is not None:
+            shared.set_state(before)
+        found = per_example(dict(weights), *chunk)
         gradients = {name: found[name].detach().reshape(size, -1).to(home) for name in weights}
         # Tensor by tensor: all of them side by side in float64 would leave the cache, at a third of the time.
         lengths = [torch.linalg.vector_norm(g, dim=1, dtype=torch.float64) for g in gradients.values()]
@@ -71,12 +82,13 @@ def noisy_gradient(
     mechanism: GaussianMechanism,
     noise: SecretStream,
     chunk_size: int | None = None,
+    shared: torch.Generator | None = None,
 ) -> dict[str, Tensor]:
     """One differentially private gradient: the clipped sum, noised, divided by the expected batch size; float32.
 
     Add a proximal term or control variates to what this returns, never to the loss (rule 15).
     """
-    total = clipped_sum(loss, weights, examples, clip_norm=mechanism.clip_norm, chunk_size=chunk_size)
+    total = clipped_sum(loss, weights, examples, clip_norm=mechanism.clip_norm, chunk_size=chunk_size, shared=shared)
     released = noisy_mean({name: tensor.cpu().numpy() for name, tensor in total.items()}, mechanism, noise)
     return {name: torch.from_numpy(released[name]).to(tensor.device) for name, tensor in weights.items()}
 

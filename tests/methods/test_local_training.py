@@ -9,7 +9,7 @@ from torch import nn
 
 from stages.methods.fedavg import FedAvg
 from stages.methods.fedprox import FedProx
-from stages.methods.local_training import batches, exchanged, num_steps, train_locally
+from stages.methods.local_training import batch_gradients, batches, exchanged, num_steps, train_locally
 from stages.methods.params.local_training import LocalTraining
 
 RNG = np.random.default_rng(0)
@@ -37,16 +37,16 @@ def numpy_gradient(weight, bias, rows):
 
 
 def local(net, params, algorithm, round=1, seed=5):
+    images, labels = torch.from_numpy(IMAGES), torch.from_numpy(LABELS)
+    total = num_steps(params, len(LABELS))
+    rows = batches(params, len(LABELS), total, torch.Generator().manual_seed(seed))
     return train_locally(
         net,
-        torch.from_numpy(IMAGES),
-        torch.from_numpy(LABELS),
-        epoch_size=len(LABELS),
+        batch_gradients(net, images, labels, rows, torch.Generator().manual_seed(seed)),
+        total=total,
         params=params,
         algorithm=algorithm,
         round=round,
-        batch_generator=torch.Generator().manual_seed(seed),
-        dropout_generator=torch.Generator().manual_seed(seed),
         report=lambda done, total, loss: None,
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stages.hyperparameters import hyper
-from stages.methods.params.record_privacy import RecordPrivacy
+from stages.methods.params.record_privacy import PANEL, RecordPrivacy
 from stages.nets.generator_params import UNetSize
 
 GeneratorFamily = Literal["ddpm", "vae", "gan"]
@@ -127,7 +127,7 @@ class GeneratorTraining(RecordPrivacy):
         None,
         "Draws of time and noise for each image before its gradient is clipped (1): costs time, not ε.",
         symbol="K",
-        panel="Differential privacy",
+        panel=PANEL,
     )
 
     def check(self) -> None:

@@ -6,18 +6,21 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from stages.hyperparameters import HyperParameters, hyper
+from stages.hyperparameters import hyper
+from stages.methods.params.record_privacy import PANEL, RecordPrivacy
 
 Algorithm = Literal["fedavg", "fedsgd", "fedprox", "scaffold", "feddyn", "fedpvr", "fednova"]
 
 # Whose clients keep something from round to round, and whose clients send it too. FedDyn's server keeps its own.
 KEEPS_STATE = ("scaffold", "fedpvr", "feddyn")
 SENDS_STATE = ("scaffold", "fedpvr")
+# Whose local steps may be DP-SGD: what they add to a gradient is made from noised weights.
+PRIVATE = ("fedavg", "fedprox", "scaffold")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalTraining(HyperParameters):
-    """What a client does with the model in one round."""
+class LocalTraining(RecordPrivacy):
+    """What a client does with the model in one round; by DP-SGD if noise is asked for."""
 
     algorithm: Algorithm = hyper("fedavg", "Federated algorithm.")
     local_epochs: int | None = hyper(
@@ -52,7 +55,13 @@ class LocalTraining(HyperParameters):
         panel="feddyn",
     )
 
+    privacy_rounds: int | None = hyper(
+        None, "Rounds for which --target-epsilon is to last (1).", symbol="R", panel=PANEL
+    )
+
     def check(self) -> None:
+        super().check()
+        self._check_privacy()
         if self.local_epochs is not None and self.local_steps is not None:
             raise ValueError("--local-epochs and --local-steps exclude each other: give one")
         self.require(self.local_epochs is None or self.local_epochs >= 1, "local_epochs", "at least 1")
@@ -78,6 +87,18 @@ class LocalTraining(HyperParameters):
                     "--algorithm fedsgd is one full-batch step a round: leave out --local-epochs, --local-steps "
                     "and --momentum"
                 )
+
+    def _check_privacy(self) -> None:
+        target = self.target_epsilon is not None
+        self.require(target or self.privacy_rounds is None, "privacy_rounds", "given with --target-epsilon only")
+        self.require(self.privacy_rounds is None or self.privacy_rounds >= 1, "privacy_rounds", "at least 1")
+        if not self.is_private:
+            return
+        self.require(self.algorithm in PRIVATE, "algorithm", f"one of {', '.join(PRIVATE)} under differential privacy")
+        if self.local_steps is None:
+            raise ValueError(
+                "--local-steps needs a value under differential privacy: epochs would tell how many images"
+            )
 
     def _check_schedule(self) -> None:
         exponential, cosine = self.lr_schedule == "exponential", self.lr_schedule == "cosine"

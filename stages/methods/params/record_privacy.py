@@ -7,12 +7,13 @@ number of records (privacy contract, rule 2): a rate of 256/n with a known batch
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from stages.hyperparameters import HyperParameters, hyper
 
-_PANEL = "Differential privacy"
+PANEL = "Differential privacy"
 _CLIP_NORM = 1.0
 
 
@@ -21,23 +22,23 @@ class RecordPrivacy(HyperParameters):
     """Absent unless a noise multiplier or a target ε is given."""
 
     noise_multiplier: float | None = hyper(
-        None, "Noise of each step, in units of the clip norm; turns DP on.", symbol="σ", panel=_PANEL
+        None, "Noise of each step, in units of the clip norm; turns DP on.", symbol="σ", panel=PANEL
     )
     target_epsilon: float | None = hyper(
         None, "Instead: the least noise with which the whole training stays within this ε (PLD), at --delta.",
-        symbol="ε", panel=_PANEL,
+        symbol="ε", panel=PANEL,
     )  # fmt: skip
-    delta: float | None = hyper(None, "The δ of --target-epsilon; it has no default.", symbol="δ", panel=_PANEL)
+    delta: float | None = hyper(None, "The δ of --target-epsilon; it has no default.", symbol="δ", panel=PANEL)
     clip_norm: float | None = hyper(
         None, "Each record's gradient, over all weights, is clipped to this length (1).", symbol="C", source="paper",
-        panel=_PANEL,
+        panel=PANEL,
     )  # fmt: skip
     sampling_rate: float | None = hyper(
         None,
         "Each record is in a batch with this probability, secretly; a public constant, as is --batch-size, which "
         "becomes the divisor: the size that you expect.",
         symbol="q",
-        panel=_PANEL,
+        panel=PANEL,
     )
 
     @property
@@ -57,11 +58,11 @@ class RecordPrivacy(HyperParameters):
             raise ValueError("--delta needs a value with --target-epsilon")
         for name in ("noise_multiplier", "target_epsilon", "clip_norm"):
             value = getattr(self, name)
-            self.require(value is None or value > 0, name, "above 0")
+            self.require(value is None or 0 < value < math.inf, name, "above 0")
         self.require(self.delta is None or 0 < self.delta < 1, "delta", "between 0 and 1")
         self.require(0 < self.sampling_rate <= 1, "sampling_rate", "above 0 and at most 1")
 
-    def calibrated(self, steps: int) -> Self:
+    def calibrated(self, steps: int, **changes: Any) -> Self:
         """With the noise multiplier that the target ε asks for over `steps` steps, in the target's place."""
         if self.target_epsilon is None:
             return self
@@ -69,7 +70,7 @@ class RecordPrivacy(HyperParameters):
 
         assert self.delta is not None and self.sampling_rate is not None  # check saw to it
         noise = calibrated(self.target_epsilon, delta=self.delta, sampling_rate=self.sampling_rate, steps=steps)
-        return dataclasses.replace(self, noise_multiplier=noise, target_epsilon=None)
+        return dataclasses.replace(self, noise_multiplier=noise, target_epsilon=None, **changes)
 
     @property
     def clip_length(self) -> float:

@@ -1,0 +1,65 @@
+"""DP-SGD for a client's local steps: Abadi et al. 2016, Algorithm 1.
+
+In each step every record is in the batch with probability q, by a secret coin; its gradient over all weights is
+clipped; the sum is noised and divided by a public constant. Whatever an algorithm adds to the gradient (FedProx'
+proximal term, SCAFFOLD's variates) comes after that, from weights that are noised already (privacy contract, 15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from stages.methods.local_training import StepGradient
+from stages.methods.private_gradients import SecretStreams
+from stages.nets.dropout import set_dropout_generator
+from stages.privacy.clipping import noisy_gradient, refuse_batch_norm
+from stages.privacy.mechanism import GaussianMechanism
+from stages.privacy.streams import SecretStream
+
+
+def private_gradients(
+    module: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    steps: int,
+    sampling_rate: float,
+    mechanism: GaussianMechanism,
+    streams: SecretStreams,
+) -> Iterator[StepGradient]:
+    """One release of the Gaussian mechanism a step. Raises `ValueError` where batch norm would mix examples.
+
+    A step's gradient can be had once: at other weights it would be another release. The loss is not computed. Dropout
+    draws one mask for the whole batch, from the secret stream.
+    """
+    refuse_batch_norm(module.train())
+    named = dict(module.named_parameters())
+    home = next(iter(named.values())).device
+
+    def loss(weights: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(functional_call(module, weights, (image[None],)), label[None])
+
+    for step in range(1, steps + 1):
+        chosen = torch.from_numpy(streams.sampling.at(step).bernoulli(sampling_rate, len(labels)))
+        rows = chosen.nonzero().flatten().to(labels.device)
+        masks = torch.Generator(home).manual_seed(streams.examples.at(step).torch_seed())
+        set_dropout_generator(module, masks)
+        noise = streams.noise.at(step)
+
+        def gradient(rows: Tensor = rows, noise: SecretStream = noise, masks: torch.Generator = masks) -> None:
+            found = noisy_gradient(
+                loss,
+                {name: weight.detach() for name, weight in named.items()},
+                (images[rows], labels[rows]),
+                mechanism=mechanism,
+                noise=noise,
+                shared=masks,
+            )
+            for name, weight in named.items():
+                weight.grad = found[name]
+
+        yield gradient

@@ -1,0 +1,100 @@
+"""The differentially private side of `train-client`: DP-SGD for single records, charged to the client's ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from artifacts.errors import InputError, UsageError
+from artifacts.metadata import Metadata
+from stages.methods.params.local_training import LocalTraining
+from stages.privacy.events import PrivacyEvent, distinct, output_digest
+from stages.private_training import context_of, mechanism_of, secret_streams
+from stages.spending import Spending, record_event, reserve
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from stages.methods.local_training import StepGradient
+
+
+@dataclass(frozen=True)
+class PrivateRound:
+    """A round whose cost is reserved; made by `begin`. `earlier` are events that its inputs bring with them."""
+
+    params: LocalTraining
+    spending: Spending
+    steps: int
+    earlier: tuple[PrivacyEvent, ...]
+
+    @classmethod
+    def begin(
+        cls, params: LocalTraining, metadata: Metadata, device: torch.device, key: Path, earlier: list[PrivacyEvent]
+    ) -> PrivateRound:
+        """Reserve the round before it sees a record."""
+        assert params.local_steps is not None  # LocalTraining asks for it under DP
+        event = record_event(params, params.local_steps)
+        data = [str(reference.sha256) for reference in metadata.inputs if reference.role == "data"]
+        spending = reserve(key, context=context_of(metadata, device), data=data, events=[event])
+        return cls(params, spending, params.local_steps, tuple(earlier))
+
+    def gradients(self, module: nn.Module, images: Tensor, labels: Tensor) -> Iterator[StepGradient]:
+        from stages.methods.private_local_training import private_gradients
+        from stages.privacy.clipping import refuse_batch_norm
+
+        try:
+            refuse_batch_norm(module.train())
+        except ValueError as error:
+            raise UsageError(f"differential privacy: {error}.") from error
+        assert self.params.sampling_rate is not None  # checked
+        return private_gradients(
+            module,
+            images,
+            labels,
+            steps=self.steps,
+            sampling_rate=self.params.sampling_rate,
+            mechanism=mechanism_of(self.params, self.params.batch_size),
+            streams=secret_streams(self.spending),
+        )
+
+    def released(self, update: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> tuple[dict[str, Any], ...]:
+        """Enter what came out; the events of update and state, which are one release (rule 15)."""
+        tensors = {f"update {name}": tensor for name, tensor in update.items()}
+        tensors |= {f"state {name}": tensor for name, tensor in state.items()}
+        output = output_digest({name: tensor.cpu().numpy() for name, tensor in tensors.items()})
+        self.spending.release(output, "round")
+        event = self.spending.event(output, record_event(self.params, self.steps))
+        return tuple(found.to_json() for found in distinct([*self.earlier, event]))
+
+
+def inherited_events(paths: Sequence[Path], sources: Sequence[Metadata]) -> list[PrivacyEvent]:
+    """The events that private inputs bring with them; one that private data went into without noise is refused.
+
+    Records of a dataset that `partition` made, or that the client brought, are what is protected. A client's own
+    synthetic images and its state were computed from them, each from all: a record is more than one row there.
+    """
+    events: list[PrivacyEvent] = []
+    for path, metadata in zip(paths, sources, strict=True):
+        derived = metadata.custody == "private" and (metadata.stage == "synthesize" or metadata.kind == "state")
+        if not derived:
+            continue
+        if metadata.disclosures or not metadata.privacy:
+            raise InputError(
+                f"{path} was made from private records without differential privacy: a training on it has no ε. Make "
+                "it anew under DP, or leave out --noise-multiplier and --target-epsilon."
+            )
+        events += [PrivacyEvent.from_json(event) for event in metadata.privacy]
+    return events
+
+
+def with_noise(params: LocalTraining) -> LocalTraining:
+    """With the noise that a target ε over all its rounds asks for."""
+    if not params.is_private:
+        return params
+    try:
+        return params.calibrated((params.local_steps or 0) * (params.privacy_rounds or 1), privacy_rounds=None)
+    except ValueError as error:
+        raise UsageError(f"--target-epsilon: {error}.") from error
