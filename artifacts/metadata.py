@@ -29,7 +29,7 @@ _FIELDS = {
 _REQUIRED = _FIELDS - {"method", "client", "round", "counts", "seed", "simulation"}
 _EVENT_FIELDS = {
     "id", "unit", "adjacency", "mechanism", "sampling", "sampling_rate", "noise_multiplier", "clip_norm", "steps",
-    "trust",
+    "trust", "shares",
 }  # fmt: skip
 
 

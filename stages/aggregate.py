@@ -26,7 +26,9 @@ from stages.methods.averaging import WeightedMean, apply_update
 from stages.methods.fednova import NormalisedMean
 from stages.methods.params.aggregation import Aggregation
 from stages.model_file import check_fits, read_model, round_of
+from stages.private_updates import Bounds, add_noise
 from stages.progress import Report, Summary, silent
+from stages.spending import key_of
 from stages.versions import versions
 
 Result = Literal["model", "update", "state"]
@@ -42,13 +44,17 @@ def aggregate(
     result: Result = "model",
     state: Path | None = None,
     state_out: Path | None = None,
+    before: Path | None = None,
+    key: Path | None = None,
     force: bool = False,
     report: Report = silent,
 ) -> Summary:
     """x − η_g Σ a_k Δ_k over the messages of this round; nothing is written if any of them is refused.
 
     `state` is the server's state of the round before, absent in the first. A model that leaves (written into an
-    outbox) does not say who took part; that stands in the server's private folder, as `<name>.lineage.json`.
+    outbox) does not say who took part; that stands in the server's private folder, as `<name>.lineage.json`. Under
+    `dp-mean` the server's `key` makes the noise, and the ledger beside it is charged; `before` is the model of the
+    round before, from which a public mask is made.
     """
     custody: Custody = "downlink" if in_outbox(out) else "server"
     if result == "update" and custody == "downlink":
@@ -56,21 +62,15 @@ def aggregate(
     prepare(out, custody, force=force)
     _check_options(params, result, state, state_out, force=force)
     start = read_model(model)
-    before = _read_state(state, start)
+    kept_before = _read_state(state, start)
     ordered = _check_headers(messages, start, params, states=result == "state")
-    gathered = _gather(ordered, start, params, states=result == "state", report=report)
-    share = len(ordered) / (params.clients or len(ordered))
+    noised = params.rule == "dp-mean"
+    bounds = Bounds(params, start, before, exchanged(start)) if noised else None
+    gathered = _gather(ordered, start, params, bounds, states=result == "state", report=report)
+    share = len(ordered) / (params.clients or len(ordered) or 1)
     if share > 1:
         raise InputError(f"--clients {params.clients}, but {len(ordered)} clients sent something.")
     kept: Tensors = {}
-    if result == "state":
-        tensors = _next_state(gathered.mean, before, share)
-    elif params.rule == "feddyn":
-        tensors, kept = _feddyn(start, gathered.mean, before, params, share)
-    elif result == "model":
-        tensors = apply_update(start.tensors, gathered.mean, rate=params.server_rate)
-    else:
-        tensors = {name: (params.server_rate * change).astype(np.float32) for name, change in gathered.mean.items()}
     metadata = Metadata(
         kind=result,
         stage="aggregate",
@@ -78,11 +78,25 @@ def aggregate(
         custody=custody,
         round=round_of(start) + 1,
         params={**(start.metadata.params if result == "model" else {}), **params.to_json()},
-        inputs=(lineage.by_digest(start, "model"), *(() if custody == "downlink" else gathered.references)),
+        inputs=(lineage.by_digest(start, "model"), *gathered.references),
         disclosures=tuple(sorted(gathered.disclosures - {"num_examples", "local_steps"})),
         simulation=gathered.simulation,
-        versions=versions("numpy"),
+        versions=versions("numpy", *(["scipy"] if noised else [])),  # it makes the noise
     )
+    if bounds is not None:
+        gathered.mean, events = add_noise(gathered.mean, bounds, params, metadata, key_of(out, key))
+        # What the clients sent is covered by the noise; what the model was made from brings its events with it.
+        metadata = replace(metadata, privacy=(*start.metadata.privacy, *events), disclosures=())
+    if custody == "downlink":
+        metadata = replace(metadata, inputs=(lineage.by_digest(start, "model"),))
+    if result == "state":
+        tensors = _next_state(gathered.mean, kept_before, share)
+    elif params.rule == "feddyn":
+        tensors, kept = _feddyn(start, gathered.mean, kept_before, params, share)
+    elif result == "model":
+        tensors = apply_update(start.tensors, gathered.mean, rate=params.server_rate)
+    else:
+        tensors = {name: (params.server_rate * change).astype(np.float32) for name, change in gathered.mean.items()}
     _check_overflow(tensors)
     _check_overflow(kept)
     if custody == "downlink":
@@ -114,9 +128,17 @@ class _Gathered:
 
 
 def _gather(
-    ordered: Sequence[Path], model: TensorArtifact, params: Aggregation, *, states: bool, report: Report
+    ordered: Sequence[Path],
+    model: TensorArtifact,
+    params: Aggregation,
+    bounds: Bounds | None,
+    *,
+    states: bool,
+    report: Report,
 ) -> _Gathered:
-    """Read each message once, whole, and add it to the mean."""
+    """Read each message once, whole, and add it to the mean; with `bounds`, clipped, to the sum."""
+    if bounds is not None:
+        return _gather_sum(ordered, model, bounds, report)
     plain, normalised = WeightedMean(), NormalisedMean(params.momentum or 0.0)
     gathered = _Gathered({})
     for number, path in enumerate(ordered, start=1):
@@ -135,6 +157,25 @@ def _gather(
         gathered.simulation |= message.metadata.simulation
         report(number, len(ordered), path.name)
     gathered.mean = normalised.mean() if params.rule == "fednova" else plain.mean()
+    return gathered
+
+
+def _gather_sum(ordered: Sequence[Path], model: TensorArtifact, bounds: Bounds, report: Report) -> _Gathered:
+    """Σ of clipped updates, in float64, over whoever took part: possibly nobody (privacy contract, rule 12).
+
+    The server clips again: a guarantee does not rest on what a client says of itself.
+    """
+    total = {name: np.zeros(tensor.shape) for name, tensor in exchanged(model).items()}
+    gathered = _Gathered(total)
+    for number, path in enumerate(ordered, start=1):
+        message = read_update(path, model)
+        if message.metadata.privacy:
+            raise InputError(f"{path} carries noise of its own: average it with --rule mean.")
+        for name, change in bounds.apply(message.tensors).items():
+            total[name] += change
+        gathered.references.append(lineage.by_digest(message, "message"))
+        gathered.simulation |= message.metadata.simulation
+        report(number, len(ordered), path.name)
     return gathered
 
 
@@ -192,7 +233,7 @@ def _read_state(path: Path | None, model: TensorArtifact) -> TensorArtifact | No
 
 def _check_headers(messages: Sequence[Path], model: TensorArtifact, params: Aggregation, *, states: bool) -> list[Path]:
     """Refuse by name whatever does not belong, before any payload is read; sorted by client, so order is free."""
-    if not messages:
+    if not messages and params.rule != "dp-mean":  # an empty Poisson sample is legal: it releases noise
         raise UsageError("aggregate needs at least one message.")
     needed = {"num_examples": params.weights == "examples", "local_steps": params.rule == "fednova"}
     owners: dict[str, Path] = {}
@@ -207,5 +248,11 @@ def _check_headers(messages: Sequence[Path], model: TensorArtifact, params: Aggr
             if wanted and not metadata.counts.get(count):
                 flag = "--tell-examples" if count == "num_examples" else "--tell-steps"
                 raise InputError(f"{path} does not declare its {count}. Encode it with {flag}.")
+        least = metadata.params.get("least_clients") if metadata.privacy else None
+        if isinstance(least, int) and len(messages) < least:
+            raise InputError(
+                f"{path} carries a share of noise that is complete with {least} messages; {len(messages)} are here. "
+                "Wait for more: with fewer nothing may be released."
+            )
         owners[owner] = path
     return [owners[owner] for owner in sorted(owners)]

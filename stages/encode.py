@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from artifacts import keys, lineage, tensors_file
 from artifacts.errors import InputError, UsageError
 from artifacts.metadata import InputRef, Metadata
-from artifacts.places import Place, client_of
+from artifacts.places import client_of
 from artifacts.publish import prepare
 from artifacts.tensors_file import TensorArtifact
 from stages.methods.params.encoding import Encoding
 from stages.model_file import check_fits, read_model, round_of
+from stages.private_updates import Bounds, add_share
 from stages.progress import Summary
+from stages.spending import key_of
 from stages.versions import versions
 
 
@@ -23,6 +31,7 @@ def encode(
     *,
     params: Encoding,
     previous: Path | None = None,
+    before: Path | None = None,
     key: Path | None = None,
     client: str | None = None,
     force: bool = False,
@@ -31,6 +40,8 @@ def encode(
 
     The update is named by a commitment under the client's key; what the message tells without noise is declared.
     With `--method state`, `update` is the client's new state and `previous` the one before; their difference leaves.
+    For client-level privacy the update is masked and clipped (`before` is the model of the round before, from which a
+    public mask is made), and may carry a share of the round's noise.
     """
     prepare(out, "outbound", force=force)
     name = client_of(out, client)
@@ -38,9 +49,9 @@ def encode(
     sends_state = params.method == "state"
     change = tensors_file.read(update, kind="state" if sends_state else "update")
     _check_belongs(start, change, name)
-    before = _read_previous(change, previous, sends_state=sends_state)
-    place = Place.of(out)
-    secret = keys.read(key or (place.key if place else Path("client.key")))
+    earlier = _read_previous(change, previous, sends_state=sends_state)
+    key = key_of(out, key)
+    secret = keys.read(key)
     private = bool(change.metadata.privacy)
     # A change of control variates is the update divided by the number of steps: beside the update it tells both. Under
     # DP the steps are a public constant, and noise covers the rest.
@@ -61,7 +72,7 @@ def encode(
             lineage.by_digest(start, "model"),
             *(
                 lineage.for_outbound(source, role, key=secret, context=context)
-                for source, role in ((change, change.metadata.kind), (before, "previous"))
+                for source, role in ((change, change.metadata.kind), (earlier, "previous"))
                 if source is not None
             ),
         ),
@@ -70,9 +81,19 @@ def encode(
         simulation=secret.simulation or change.metadata.simulation,
         versions=versions("numpy"),
     )
-    tensors = change.tensors
-    if before is not None:
-        tensors = {tensor: value - before.tensors[tensor] for tensor, value in tensors.items()}
+    tensors: Mapping[str, NDArray[Any]] = change.tensors
+    if earlier is not None:
+        tensors = {tensor: value - earlier.tensors[tensor] for tensor, value in tensors.items()}
+    if params.noise_multiplier is not None:
+        if private:
+            raise UsageError(f"{update} is private for records already; --noise-multiplier protects whole clients.")
+        told_of = replace(metadata, inputs=(lineage.by_digest(start, "model"), lineage.by_digest(change, "update")))
+        bounds = Bounds(params, start, before, tensors)
+        tensors, events = add_share(tensors, bounds, params, told_of, key)
+        metadata = replace(metadata, privacy=events, disclosures=())
+    elif params.clip_norm is not None or params.sparsify is not None:
+        bounded = Bounds(params, start, before, tensors).apply(tensors)
+        tensors = {tensor: value.astype(np.float32) for tensor, value in bounded.items()}
     digest = tensors_file.write(out, tensors, metadata, force=force)
     return {
         "out": str(out),

@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "train-generator": _CLIENT,
     "synthesize": _CLIENT,
     "init-model": _SERVER,
+    "sample-clients": _SERVER,
     "aggregate": _SERVER,
     "decode": _SERVER,
     "shuffle": _SERVER,

@@ -16,9 +16,11 @@ from stages.methods.params.aggregation import Aggregation
 @hyper_options("aggregate", Aggregation)
 def aggregate(
     model: Annotated[Path, typer.Argument(help="The model that the round began with.")],
-    messages: Annotated[list[Path], typer.Argument(help="The clients' messages of this round.")],
     out: Out,
     given: Given,
+    messages: Annotated[
+        list[Path] | None, typer.Argument(help="The clients' messages of this round.", show_default=False)
+    ] = None,
     result: Annotated[
         str,
         typer.Option("--as", help="What to write.", click_type=click.Choice(["model", "update", "state"])),
@@ -27,6 +29,14 @@ def aggregate(
         Path | None, typer.Option(help="The server's state of the round before.", show_default=False)
     ] = None,
     state_out: Annotated[Path | None, typer.Option(help="feddyn: the server's new state.", show_default=False)] = None,
+    before: Annotated[
+        Path | None,
+        typer.Option(help="The model of the round before, for --sparsify top-k.", show_default=False),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", help="dp-mean: the server's key; else server.key in its private/.", show_default=False),
+    ] = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -43,7 +53,7 @@ def aggregate(
     params = given.resolve(Aggregation)
     with output.progress("aggregate") as report:
         summary = stage(
-            model, messages, out, params=params, result=kind, state=state, state_out=state_out, force=force,
-            report=report,
+            model, messages or [], out, params=params, result=kind, state=state, state_out=state_out, before=before,
+            key=key, force=force, report=report,
         )  # fmt: skip
     output.result(summary)

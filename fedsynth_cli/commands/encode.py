@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Force, Given, Json, Out, Quiet, hyper_options
+from fedsynth_cli.options import Client, Force, Given, Json, Key, Out, Quiet, hyper_options
 from stages.methods.params.encoding import Encoding
 
 
@@ -21,9 +21,11 @@ def encode(
     previous: Annotated[
         Path | None, typer.Option(help="--method state: the client's state before this round.", show_default=False)
     ] = None,
-    key: Annotated[
-        Path | None, typer.Option("--key", help="The client's key; else private/client.key beside the outbox.")
+    before: Annotated[
+        Path | None,
+        typer.Option(help="The model of the round before, for --sparsify top-k.", show_default=False),
     ] = None,
+    key: Key = None,
     client: Client = None,
     force: Force = False,
     json: Json = False,
@@ -36,5 +38,7 @@ def encode(
     from stages.encode import encode as stage
 
     params = given.resolve(Encoding)
-    summary = stage(model, update, out, params=params, previous=previous, key=key, client=client, force=force)
+    summary = stage(
+        model, update, out, params=params, previous=previous, before=before, key=key, client=client, force=force
+    )
     Output(as_json=json, quiet=quiet).result(summary)

@@ -40,7 +40,8 @@ class PrivacyEvent:
     """`steps` releases, each a sum of contributions clipped to `clip_norm` plus N(0, (noise_multiplier·clip_norm)²).
 
     Before each, every unit was drawn with `sampling_rate` by a secret Poisson sample, or all were taken. `steps` is the
-    cap, even if a loop ended early (rule 2).
+    cap, even if a loop ended early (rule 2). `shares` is the number of files over which the noise is spread (rule 23):
+    each alone carries noise_multiplier/√shares, and only their sum the whole.
     """
 
     id: str
@@ -53,6 +54,7 @@ class PrivacyEvent:
     clip_norm: float
     steps: int
     trust: Trust
+    shares: int = 1
 
     def __post_init__(self) -> None:
         for name, words in _WORDS.items():
@@ -73,6 +75,10 @@ class PrivacyEvent:
             self._refuse("clip_norm", "greater than 0")
         if not LEAST_RATE <= self.sampling_rate <= 1:
             self._refuse("sampling_rate", f"from {LEAST_RATE} to 1")
+        if type(self.shares) is not int or not 1 <= self.shares <= MAX_STEPS:
+            self._refuse("shares", f"a whole number from 1 to {MAX_STEPS}")
+        if (self.shares > 1) != (self.trust == "aggregate"):
+            self._refuse("trust", "'aggregate' where the noise comes in shares, and only there")
         self._check_sampling()
 
     def _check_sampling(self) -> None:

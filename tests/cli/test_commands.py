@@ -144,7 +144,7 @@ def test_batch_runs_lines_side_by_side_and_reports_the_first_failure(tmp_path):
     command = [sys.executable, "-c", "from fedsynth_cli.app import main; main()", "batch", "--workers", "2"]
     done = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
     assert done.returncode == 3  # a key is no artifact
-    assert {path.name for path in tmp_path.iterdir()} == {"a.key", "b.key", "c.key"}
+    assert {path.name for path in tmp_path.iterdir()} == {"a.key", "b.key", "c.key", "spend.jsonl"}
     assert "a.key is neither a safetensors nor a Parquet file" in done.stderr
 
 

@@ -10,7 +10,7 @@ from stages.privacy.events import PrivacyEvent, distinct, event_id
 FIELDS = {
     "id": "ab" * 32, "unit": "record", "adjacency": "add-or-remove", "mechanism": "sampled-gaussian",
     "sampling": "poisson", "sampling_rate": 0.0256, "noise_multiplier": 1.0, "clip_norm": 1.0, "steps": 200,
-    "trust": "nobody",
+    "trust": "nobody", "shares": 1,
 }  # fmt: skip
 PLAIN = {"mechanism": "gaussian", "sampling": "none", "sampling_rate": 1.0}
 
@@ -54,7 +54,11 @@ def test_round_trip_through_the_metadata():
         ({"mechanism": "gaussian", "sampling": "none"}, "must be 1 where nothing is sampled"),
         ({"mechanism": "gaussian"}, "sampling"),
         ({"unit": "client"}, "'server' where amplification by sampling clients is claimed"),
-        ({"unit": "client", "trust": "aggregate"}, "amplification"),
+        ({"unit": "client", "trust": "aggregate", "shares": 50}, "amplification"),
+        ({"shares": 0}, "shares"),
+        ({"shares": 2.0}, "shares"),
+        ({"shares": 2}, "'aggregate' where the noise comes in shares, and only there"),
+        ({"trust": "aggregate"}, "'aggregate' where the noise comes in shares, and only there"),
         ({"colour": "red"}, "unknown field 'colour'"),
     ],
 )
@@ -71,7 +75,7 @@ def test_a_missing_field_is_refused(name):
 
 def test_client_level_events():
     PrivacyEvent.from_json(FIELDS | {"unit": "client", "trust": "server"})
-    PrivacyEvent.from_json(FIELDS | PLAIN | {"unit": "client", "trust": "aggregate"})
+    PrivacyEvent.from_json(FIELDS | PLAIN | {"unit": "client", "trust": "aggregate", "shares": 50})
 
 
 def test_ids_name_context_and_output_and_tell_nothing(context):

@@ -1,0 +1,144 @@
+"""Client-level differential privacy of updates: bounds that client and server both apply, and where noise comes from.
+
+Two ways. The server is trusted: clients send clipped updates, `aggregate --rule dp-mean` clips them again, adds all of
+the noise and is charged, and the models that it sends carry the events. Or nobody sees one message alone: each client
+adds a share of the noise in `encode` (privacy contract, rule 23), and is charged itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts.errors import InputError, UsageError
+from artifacts.metadata import Metadata
+from artifacts.tensors_file import TensorArtifact
+from stages.methods.params.aggregation import Aggregation
+from stages.methods.params.client_privacy import UpdateBounds
+from stages.methods.params.encoding import Encoding
+from stages.methods.sparsify import Mask, largest, masked, moved_mask, random_mask
+from stages.model_file import check_fits, read_model, round_of
+from stages.privacy.events import PLANNED_ID, PrivacyEvent, output_digest
+from stages.privacy.mechanism import GaussianMechanism, clipped, noisy_mean
+from stages.randomness import numpy_stream
+from stages.spending import Spending, reserve
+
+Tensors = Mapping[str, NDArray[Any]]
+
+
+class Bounds:
+    """Mask and clip of a round's updates; the same at every client and at the server."""
+
+    def __init__(self, params: UpdateBounds, model: TensorArtifact, before: Path | None, names: Tensors) -> None:
+        self._clip = params.clip_norm
+        self._own = params.share if params.sparsify == "own-top-k" else None
+        self._mask = _public_mask(params, model, before, names)
+
+    def apply(self, update: Tensors) -> dict[str, NDArray[Any]]:
+        if self._mask is not None:
+            update = masked(update, self._mask)
+        elif self._own is not None:
+            update = masked(update, largest(update, self._own))
+        return clipped(update, self._clip) if self._clip is not None else dict(update)
+
+    def coordinates(self, total: Tensors) -> dict[str, NDArray[np.float64]]:
+        """What noise must cover: the coordinates of a public mask, side by side; all of them, if there is none."""
+        if self._mask is None:
+            return {name: np.asarray(tensor, np.float64) for name, tensor in total.items()}
+        return {name: np.asarray(tensor, np.float64)[self._mask[name]] for name, tensor in total.items()}
+
+    def restored(self, noised: Tensors, shapes: Tensors) -> dict[str, NDArray[np.float32]]:
+        """The other way: zero wherever the mask says that nothing was sent."""
+        if self._mask is None:
+            return dict(noised)
+        result = {name: np.zeros(shapes[name].shape, np.float32) for name in noised}
+        for name, values in noised.items():
+            result[name][self._mask[name]] = values
+        return result
+
+
+def add_share(
+    update: Tensors, bounds: Bounds, params: Encoding, metadata: Metadata, key: Path
+) -> tuple[dict[str, NDArray[np.float32]], tuple[dict[str, Any], ...]]:
+    """The client's clipped update with its share of the noise, N(0, σ²C²/shares), and the event that it costs."""
+    assert params.noise_multiplier is not None and params.clip_norm is not None  # Encoding checked it
+    event = PrivacyEvent(
+        id=PLANNED_ID, unit="client", adjacency="add-or-remove", mechanism="gaussian", sampling="none",
+        sampling_rate=1.0, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm, steps=1,
+        trust="aggregate" if params.shares > 1 else "nobody", shares=params.shares,
+    )  # fmt: skip
+    digests = [str(reference.sha256) for reference in metadata.inputs if reference.role == "update"]
+    spending = reserve(key, context=_context(metadata), data=digests, events=[event])
+    mechanism = GaussianMechanism(
+        clip_norm=params.clip_norm, noise_multiplier=params.noise_multiplier / params.shares**0.5, expected_size=1.0
+    )
+    noised = noisy_mean(bounds.coordinates(bounds.apply(update)), mechanism, spending.stream("noise"))
+    return _released(bounds.restored(noised, update), event, spending)
+
+
+def add_noise(
+    total: Tensors, bounds: Bounds, params: Aggregation, metadata: Metadata, key: Path
+) -> tuple[dict[str, NDArray[np.float32]], tuple[dict[str, Any], ...]]:
+    """The server's noised mean of clipped updates, divided by qN, and the event that it costs every client."""
+    assert params.noise_multiplier is not None and params.clip_norm is not None and params.sampling_rate is not None
+    sampled = params.sampling_rate < 1
+    event = PrivacyEvent(
+        id=PLANNED_ID, unit="client", adjacency="add-or-remove",
+        mechanism="sampled-gaussian" if sampled else "gaussian", sampling="poisson" if sampled else "none",
+        sampling_rate=params.sampling_rate, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm,
+        steps=1, trust="server",
+    )  # fmt: skip
+    digests = [str(reference.sha256) for reference in metadata.inputs if reference.role == "message"]
+    spending = reserve(key, context=_context(metadata), data=digests, events=[event])
+    mechanism = GaussianMechanism(
+        clip_norm=params.clip_norm,
+        noise_multiplier=params.noise_multiplier,
+        expected_size=params.expected_clients,
+    )
+    noised = noisy_mean(bounds.coordinates(total), mechanism, spending.stream("noise"))
+    return _released(bounds.restored(noised, total), event, spending)
+
+
+def _released(
+    tensors: dict[str, NDArray[np.float32]], event: PrivacyEvent, spending: Spending
+) -> tuple[dict[str, NDArray[np.float32]], tuple[dict[str, Any], ...]]:
+    output = output_digest(tensors)
+    spending.release(output, "round")
+    return tensors, (spending.event(output, event).to_json(),)
+
+
+def _context(metadata: Metadata) -> dict[str, Any]:
+    """As in a training; numpy does the arithmetic, in float64, without threads that could change a sum."""
+    return {
+        "inputs": [reference.to_json() for reference in metadata.inputs],
+        "params": dict(metadata.params),
+        "seed": None,
+        "stage": metadata.stage,
+        "client": metadata.client,
+        "round": metadata.round,
+        "versions": dict(metadata.versions),
+        "device": "cpu",
+        "arithmetic": "float64",
+    }
+
+
+def _public_mask(params: UpdateBounds, model: TensorArtifact, before: Path | None, names: Tensors) -> Mask | None:
+    if before is not None and params.sparsify != "top-k":
+        raise UsageError("--before goes with --sparsify top-k.")
+    if params.sparsify not in ("rand-k", "top-k"):
+        return None
+    here = {name: model.tensors[name] for name in names}
+    rng = numpy_stream(params.mask_seed or 0, stage="encode", round=round_of(model) + 1, of="mask")
+    if params.sparsify == "rand-k" or before is None:
+        if params.sparsify == "top-k" and round_of(model) > 0:
+            raise UsageError("--sparsify top-k needs --before, the model of the round before.")
+        return random_mask(here, params.share, rng)
+    earlier = read_model(before)
+    check_fits(earlier.tensors, model.tensors, before)
+    if round_of(earlier) != round_of(model) - 1:
+        raise InputError(f"{before} is of round {round_of(earlier)}; --before is that of round {round_of(model) - 1}.")
+    return moved_mask(here, {name: earlier.tensors[name] for name in names}, params.share, rng)
