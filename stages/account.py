@@ -27,7 +27,7 @@ from stages.privacy.accountant import (
     epsilon,
     planned,
 )
-from stages.privacy.events import Adjacency, PrivacyEvent, distinct
+from stages.privacy.events import Adjacency, PrivacyEvent, alone, distinct
 from stages.progress import Report, Summary, silent
 
 _MOST_POINTS = 50  # of a curve: a loss distribution takes a tenth of a second
@@ -145,8 +145,14 @@ def _row(who: str, unit: str, files: Sequence[Charged], delta: float) -> dict[st
         "events": len(events),
         "epsilon": _json(INFINITE if uncovered else rest),
         "rest": _json(rest) if uncovered and events else None,
+        "alone": _json(_alone(files, unit, delta)) if any(event.shares > 1 for event in events) else None,
         "uncovered": uncovered,
     }
+
+
+def _alone(files: Sequence[Charged], unit: str, delta: float) -> Epsilon:
+    """ε to someone who sees the files one by one, with no more noise than each carries."""
+    return epsilon([alone(event) for event in _events(files, unit)], delta=delta)
 
 
 def _total(unit: str, groups: dict[tuple[str, str], list[Charged]], delta: float) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Sent:
     def to_json(self) -> dict[str, Any]:
         epsilon = None
         if self.name != "server" and self.files:
-            epsilon = "inf" if self.without_noise else "see privacy events"
+            epsilon = "inf" if self.without_noise else "finite"
         return {
             "name": self.name,
             "files": self.files,

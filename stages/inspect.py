@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from artifacts.disclosures import DISCLOSURES
 from artifacts.errors import InputError
 from artifacts.kinds import KINDS
 from artifacts.metadata import KEY, Metadata
+from stages.privacy.events import PrivacyEvent, in_words
 from stages.progress import Summary
 
 
@@ -101,16 +103,24 @@ def _described(metadata: Metadata) -> dict[str, Any]:
         "counts": dict(metadata.counts),
         "inputs": [reference.to_json() for reference in metadata.inputs],
         "privacy": [dict(event) for event in metadata.privacy],
+        "privacy_in_words": [_in_words(event) for event in metadata.privacy],
         "disclosures": {name: DISCLOSURES[name] for name in metadata.disclosures},
         "epsilon": epsilon_in_words(metadata),
         "versions": dict(metadata.versions),
     }
 
 
+def _in_words(event: Mapping[str, Any]) -> str:
+    try:
+        return in_words(PrivacyEvent.from_json(event))
+    except (ValueError, TypeError) as error:
+        return f"not understood: {error}"
+
+
 def epsilon_in_words(metadata: Metadata) -> str:
     """What the file costs in privacy, as far as that can be said without an accountant."""
+    if metadata.privacy and not metadata.disclosures:
+        return "finite: fedsynth account --delta D says how much"
     if metadata.custody not in ("outbound", "private"):
         return "not a client's file"
-    if metadata.privacy and not metadata.disclosures:
-        return "see its privacy events"
     return "∞ (derived from private data without noise)"

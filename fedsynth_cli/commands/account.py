@@ -124,6 +124,12 @@ def _show(console: Console, result: dict[str, Any]) -> None:
             first, more = row["uncovered"][0], len(row["uncovered"]) - 1
             others = f" (and {more} more)" if more else ""
             lines.append(f"∞ for {row['client']}: {first['file']}: {first['why']}{others}.")
+    for row in result["clients"]:
+        if row["alone"]:
+            lines.append(
+                f"{row['client']} sent noise in shares: to whoever sees its files alone ε is "
+                f"{_number(row['alone']['pld'])}."
+            )
     for total in result["across_clients"]:
         disjoint, together = total["if_disjoint"]["pld"], total["if_one_is_in_all"]["pld"]
         lines.append(

@@ -46,6 +46,8 @@ def _show(console: Console, result: AuditReport) -> None:
         rows.append([about["name"], about["files"], human_bytes(about["bytes"]), span, ", ".join(about["kinds"]),
                      ", ".join(about["disclosures"]) or "none", epsilon])  # fmt: skip
     table(console, ["who", "files", "size", "rounds", "kinds", "discloses", "ε"], rows)
+    if any(sent.to_json()["epsilon"] == "finite" for sent in result.sent):
+        console.print("How much: fedsynth account, with the δ of your choice.", highlight=False)
     console.print()
     for finding in result.findings:
         style = "red" if finding.level == "failure" else "dim"

@@ -47,7 +47,7 @@ def _show(console: Console, about: dict[str, Any]) -> None:
             facts.append((f"from {entry['role']}", name))
         facts += [(f"tells {name}", sentence) for name, sentence in about["disclosures"].items()]
         facts += [(f"count {name}", value) for name, value in about["counts"].items()]
-        facts += [("event", event) for event in about["privacy"]]
+        facts += [("noise", sentence) for sentence in about["privacy_in_words"]]
         params = ", ".join(f"{k}={v}" for k, v in about["params"].items() if k != "class_names")
         facts.append(("parameters", params or "none"))
     else:

@@ -112,6 +112,22 @@ class PrivacyEvent:
         return cls(**fields)
 
 
+def in_words(event: PrivacyEvent) -> str:
+    """One line for a person."""
+    sampled = f", each {event.unit} in a step with q = {event.sampling_rate:g}" if event.sampling == "poisson" else ""
+    trust = {"nobody": "", "server": "; the server is trusted", "aggregate": "; nobody may see this file alone"}
+    spread = f", spread over {event.shares} files" if event.shares > 1 else ""
+    steps = f"{event.steps:,} step{'s' if event.steps > 1 else ''}"
+    return f"{event.unit}s: {steps} with noise σ = {event.noise_multiplier:g}{spread}{sampled}{trust[event.trust]}"
+
+
+def alone(event: PrivacyEvent) -> PrivacyEvent:
+    """What a file with a share of the noise is worth to someone who sees it alone (rule 23)."""
+    return dataclasses.replace(
+        event, noise_multiplier=event.noise_multiplier / math.sqrt(event.shares), shares=1, trust="nobody"
+    )
+
+
 def output_digest(tensors: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256 over names, types, shapes and bytes of what a mechanism gave out."""
     state = hashlib.sha256()
