@@ -1,8 +1,9 @@
 """The spend ledger: what a participant's private data has been charged for (privacy contract, rules 8 and 18).
 
 A chained log (see `chain`) beside the key. `opened` names a key, `reserved` what a stage will cost at most, entered
-before it reads the data, and `released` what came out. Nothing is ever taken out: discarded, repeated and tuning runs
-stay charged. It is made with the key and never anew: a ledger that is missing may be one that was deleted.
+before it reads the data, and `released` what came out, part by part. Nothing is ever taken out: discarded, repeated
+and tuning runs stay charged. It is made with the key and never anew: a ledger that is missing may be one that was
+deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _NAME = "spend.jsonl"
 _FIELDS: dict[str, dict[str, type]] = {
     "opened": {"key": str},
     "reserved": {"key": str, "stage": str, "context": str, "data": list, "events": list},
-    "released": {"key": str, "context": str, "output": str},
+    "released": {"key": str, "context": str, "part": str, "output": str},
 }
 _COMMON = {"seq", "previous", "entry"}
 
@@ -77,9 +78,17 @@ class SpendLedger:
              "events": [dict(event) for event in events]}
         )  # fmt: skip
 
-    def release(self, *, context: str, output: str) -> None:
-        """Enter what came out. Under one context the noise is one: a second, different output would uncover it."""
-        before = {fields["output"] for fields in self._entries if self._is(fields, "released", context)}
+    def release(self, *, context: str, part: str, output: str) -> None:
+        """Enter what came out. Under one context the noise is one: a second, different output would uncover it.
+
+        A computation may give out several things, such as the weights after 1,000 and after 5,000 steps; `part` names
+        each, and each has one output.
+        """
+        before = {
+            fields["output"]
+            for fields in self._entries
+            if self._is(fields, "released", context) and fields["part"] == part
+        }
         if output in before:
             return
         if before:
@@ -87,7 +96,7 @@ class SpendLedger:
                 f"{self._path}: the same computation gave another result before. Both carry the same noise, so the "
                 "new one was destroyed. Change --seed, which draws new noise and is charged anew."
             )
-        self._append({"entry": "released", "key": self._key, "context": context, "output": output})
+        self._append({"entry": "released", "key": self._key, "context": context, "part": part, "output": output})
 
     def _is(self, fields: dict[str, Any], entry: str, context: str) -> bool:
         """Under another key the noise is another: that is another computation."""

@@ -1,7 +1,8 @@
 """Checkpoints of `train-generator`: killed at any moment, it goes on and ends with the same bytes.
 
 A checkpoint stands beside the output, is as private, and belongs to one training: same data, parameters, seed, client,
-versions and device. No random state stands in it, because every step draws from a stream of its own.
+versions and device; under differential privacy also the same key, whose noise it carries. No random state stands in
+it, because every step draws from a stream of its own.
 """
 
 from __future__ import annotations
@@ -28,12 +29,17 @@ _TENSORS = ("weights", "means", "squares", "average")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`metadata` is what the finished generator will say of itself."""
+    """`metadata` is what the finished generator will say of itself; `mark` names the noise, if there is any.
+
+    The steps that follow use the noise of one key in one context. Begun with other noise and ended with this one, a
+    training would be a second output under that noise.
+    """
 
     out: Path
     metadata: Metadata
     device: torch.device
     num_steps: int
+    mark: str | None = None
 
     @property
     def path(self) -> Path:
@@ -79,7 +85,9 @@ class Checkpoint:
         self.path.unlink(missing_ok=True)
 
     def _metadata(self, step: int) -> Metadata:
-        progress = {"step": step, "of": self.num_steps, "device": self.device.type}
+        progress: dict[str, Any] = {"step": step, "of": self.num_steps, "device": self.device.type}
+        if self.mark is not None:
+            progress["noise"] = self.mark
         return dataclasses.replace(self.metadata, params={**self.metadata.params, PROGRESS: progress})
 
     def _state(self, step: int, tensors: Mapping[str, Any], first: TrainingState) -> TrainingState:
@@ -103,7 +111,13 @@ def _first_difference(found: Metadata, wanted: Metadata) -> str | None:
     keys = sorted(found.params.keys() | wanted.params.keys())
     changed = [key for key in keys if found.params.get(key) != wanted.params.get(key)]
     if changed == [PROGRESS]:
-        return "length or device"
+        differing = [n for n in ("of", "device", "noise") if _progress(found).get(n) != _progress(wanted).get(n)]
+        return "key or machine" if differing == ["noise"] else "length or device"
     if changed:
         return f"parameters ({', '.join(key for key in changed if key != PROGRESS)})"
     return None if found == wanted else "metadata"
+
+
+def _progress(metadata: Metadata) -> dict[str, Any]:
+    progress = metadata.params.get(PROGRESS)
+    return progress if isinstance(progress, dict) else {}

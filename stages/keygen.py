@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from artifacts import keys, spend
+from artifacts import atomic, keys, spend
 from artifacts.errors import UsageError
 from artifacts.keys import Key
 from artifacts.places import in_outbox
@@ -20,6 +20,10 @@ def keygen(out: Path, *, force: bool = False) -> Summary:
 
 
 def settle(path: Path, key: Key, *, force: bool) -> None:
-    """Write the key and enter it in its spend ledger: a rotated key goes on with what was spent under the old one."""
-    keys.write(path, key, force=force)
+    """Write the key and enter it in its spend ledger: a rotated key goes on with what was spent under the old one.
+
+    The ledger comes first: where it is damaged, the old key stays.
+    """
+    atomic.refuse_existing(path, force=force)
     spend.open_for(spend.beside(path), key)
+    keys.write(path, key, force=force)

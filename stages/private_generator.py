@@ -98,11 +98,10 @@ class PrivateTraining:
             public_of=public_of,
         )
 
-    def released(self, tensors: Mapping[str, NDArray[Any]], steps: int, *, last: bool) -> tuple[dict[str, Any], ...]:
-        """The event of the weights after `steps` steps. The last ones are entered in the spend ledger."""
+    def released(self, tensors: Mapping[str, NDArray[Any]], steps: int) -> tuple[dict[str, Any], ...]:
+        """The event of the weights after `steps` steps, which are entered in the spend ledger."""
         output = output_digest(tensors)
-        if last:
-            self.spending.release(output)
+        self.spending.release(output, f"step {steps}")
         return (self.spending.event(output, record_event(self.params, steps)).to_json(),)
 
     def told(self, steps: int) -> dict[str, Any]:

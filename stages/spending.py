@@ -8,6 +8,7 @@ budget if there is one (privacy contract, rule 18). Its streams are bound to eve
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,10 +38,15 @@ class Spending:
     def stream(self, label: Label) -> SecretStream:
         return SecretStream(self.key.secret, self.context, label)
 
-    def release(self, output: str) -> None:
+    @property
+    def mark(self) -> str:
+        """Names this computation under this key: what one began with its noise, no other may go on with."""
+        return self.key.derive(f"computation {context_digest(self.context).hex()}").hex()
+
+    def release(self, output: str, part: str) -> None:
         """Enter the digest of what came out, before it is written anywhere."""
         with spend.locked(self.ledger, self.key) as book:
-            book.release(context=context_digest(self.context).hex(), output=output)
+            book.release(context=context_digest(self.context).hex(), part=part, output=output)
 
     def event(self, output: str, event: PrivacyEvent) -> PrivacyEvent:
         """The event with the id that belongs to this output."""
@@ -52,17 +58,16 @@ def reserve(key: Path, *, context: Mapping[str, Any], data: Sequence[str], event
 
     The very same computation, charged before, is free: it can only give the same bytes again.
     """
-    secret = keys.read(key)
-    path = spend.beside(key)
+    spending = Spending(keys.read(key), spend.beside(key), context)
     digest = context_digest(context).hex()
     budget = read_budget(key.with_name(_BUDGET))
-    with spend.locked(path, secret) as book:
+    with spend.locked(spending.ledger, spending.key) as book:
         if not book.has(digest):
             if budget is not None:
-                _check(budget, book.charged(), events, path)
+                _check(budget, book.charged(), events, spending.ledger)
             planned = [dataclasses.replace(event, id=PLANNED_ID).to_json() for event in events]
             book.reserve(stage=str(context["stage"]), context=digest, data=data, events=planned)
-    return Spending(secret, path, context)
+    return spending
 
 
 def record_event(params: RecordPrivacy, steps: int) -> PrivacyEvent:
@@ -94,8 +99,8 @@ def key_of(out: Path, given: Path | None) -> Path:
 
 
 def read_budget(path: Path) -> Budget | None:
-    """The budget beside the key, if there is one."""
-    if not path.exists():
+    """The budget beside the key, if there is one. A link that leads nowhere is one that cannot be read."""
+    if not os.path.lexists(path):
         return None
     try:
         return Budget.from_mapping(read_mapping(path))

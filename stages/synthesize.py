@@ -110,7 +110,8 @@ def synthesize(
         privacy=source.metadata.privacy,
         disclosures=tuple(sorted(disclosures)),
         seed=None if leaves else seed,
-        simulation=leaves and secret is not None and secret.simulation,
+        # Noise under a key that a simulation derived stays what it is, whoever draws the images.
+        simulation=leaves and (source.metadata.simulation or (secret is not None and secret.simulation)),
         versions=versions("torch", *(["diffusers"] if sampling else []), "numpy", "pyarrow", "pillow"),
     )
     digest = save_dataset(out, content, metadata, force=force)

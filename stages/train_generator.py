@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from artifacts import lineage, tensors_file
-from artifacts.errors import InputError, UsageError
+from artifacts.errors import InputError, UsageError, VerificationError
 from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare
@@ -23,6 +23,7 @@ from stages.nets.generator_params import ImageShape
 from stages.private_generator import PrivateTraining
 from stages.progress import Report, Summary, silent
 from stages.randomness import numpy_stream, stream_seed
+from stages.spending import record_event
 from stages.versions import versions
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ def train_generator(
     except ValueError as error:
         raise UsageError(f"--family {params.family}: {error}.") from error
     params = _with_noise(params)
+    if params.is_private:
+        # Before anything is charged: the number of steps is public here.
+        _check_records(data, described)
+        _kept_paths(out, keep_at, params.num_steps(0))
     metadata = Metadata(
         kind="generator",
         stage="train-generator",
@@ -80,7 +85,11 @@ def train_generator(
         params=generator_params(params, shape, class_names),
         inputs=tuple(lineage.by_digest(dataset, "data") for dataset in described),
         seed=seed,
-        versions=versions("torch", *(["diffusers"] if params.family == "ddpm" else [])),
+        versions=versions(
+            "torch",
+            *(["diffusers"] if params.family == "ddpm" else []),
+            *(["numpy", "scipy"] if params.is_private else []),  # they make the noise
+        ),
     )
 
     def generator_of(of: str) -> torch.Generator:
@@ -100,6 +109,7 @@ def train_generator(
         metadata = dataclasses.replace(metadata, counts={"num_examples": len(subset)})
     else:
         subset = content.take(private.subset(len(content), params.data_fraction))
+        metadata = dataclasses.replace(metadata, simulation=private.spending.key.simulation)
     num_steps = params.num_steps(len(subset))
     kept_paths = _kept_paths(out, keep_at, num_steps)
     images = torch.from_numpy(to_pixels(subset.images)).to(where)
@@ -113,7 +123,7 @@ def train_generator(
         gradients = batch_gradients(family, images, labels, params.optimisation().batch_size, public_of)
     else:
         gradients = private.gradients(family, images, labels, shape.num_classes, public_of)
-    checkpoint = Checkpoint(out, metadata, where, num_steps)
+    checkpoint = Checkpoint(out, metadata, where, num_steps, private.spending.mark if private else None)
     initial = {key: tensor.to(where) for key, tensor in family.initial(generator_of("initial weights")).items()}
     first = first_state(initial, params.optimisation())
     saved = checkpoint.load(first, force=force)
@@ -121,21 +131,26 @@ def train_generator(
         prepare(path, "private", force=force or saved is not None)
 
     def write(state: TrainingState, path: Path, *, force: bool) -> str:
-        """The generator after so many steps, as a file of its own."""
-        tensors = {n: t.detach().cpu().numpy() for n, t in _kept(family, state, images, labels).items()}
+        """The generator after so many steps, as a file of its own. Under DP it follows from the state alone."""
+        shown = slice(None) if private is None else slice(0)
+        kept = _kept(family, state, images[shown], labels[shown])
+        tensors = {n: t.detach().cpu().numpy() for n, t in kept.items()}
         about = metadata
         if private is None:
             tensors |= {CLASS_COUNTS: subset.class_counts()}
         else:
-            about = dataclasses.replace(about, privacy=private.released(tensors, state.step, last=path == out))
+            about = dataclasses.replace(about, privacy=private.released(tensors, state.step))
         if state.step < num_steps:
             shorter = dataclasses.replace(params, epochs=None, steps=state.step)
             about = dataclasses.replace(about, params=generator_params(shorter, shape, class_names))
         return tensors_file.write(path, tensors, about, force=force)
 
+    written: list[Path] = []
+
     def after_step(state: TrainingState, losses: Mapping[str, Tensor]) -> None:
         if state.step in kept_paths:
             write(state, kept_paths[state.step], force=True)
+            written.append(kept_paths[state.step])
         if checkpoint_every and state.step % checkpoint_every == 0 and state.step < num_steps:
             checkpoint.save(state)
         if report is not silent:  # else the losses need not be fetched from the device
@@ -153,6 +168,11 @@ def train_generator(
         digest = write(end, out, force=force)
     except ValueError as error:
         raise InputError(f"training diverged: {error}. Lower --learning-rate.") from error
+    except VerificationError:
+        # Another result under noise that was given out already: nothing of it may stay (privacy contract, 8).
+        for path in [*written, checkpoint.path]:
+            path.unlink(missing_ok=True)
+        raise
     checkpoint.remove()
     told: dict[str, Any] = {"images": len(subset)} if private is None else private.told(num_steps)
     return {
@@ -173,10 +193,31 @@ def _with_noise(params: GeneratorTraining) -> GeneratorTraining:
     """With the noise that a target ε asks for; the number of steps is public then."""
     if not params.is_private:
         return params
+    steps = params.num_steps(0)
     try:
-        return params.calibrated(params.num_steps(0))
+        noisy = params.calibrated(steps)
+        record_event(noisy, steps)  # which tells what the accountants cannot count
     except ValueError as error:
-        raise UsageError(f"--target-epsilon: {error}.") from error
+        raise UsageError(f"{'--target-epsilon: ' if params.target_epsilon else ''}{error}.") from error
+    return noisy
+
+
+def _check_records(paths: Sequence[Path], datasets: Sequence[DescribedDataset]) -> None:
+    """Under DP a row is a record, and every record is one row: else it would move a sum by more than the clip norm."""
+    seen: dict[str, Path] = {}
+    for path, dataset in zip(paths, datasets, strict=True):
+        if dataset.sha256 in seen:
+            raise UsageError(
+                f"{path} is the same data as {seen[dataset.sha256]}: each record would count twice, at the price of "
+                "one. Give it once."
+            )
+        seen[dataset.sha256] = path
+        about = dataset.metadata
+        if about.custody in ("outbound", "downlink") or about.privacy or about.disclosures:
+            raise InputError(
+                f"{path} was made from records and holds none: one of theirs may stand behind many of its rows, so "
+                "that no ε for them would hold. Train on the records themselves."
+            )
 
 
 def _kept_paths(out: Path, keep_at: Sequence[int], num_steps: int) -> dict[int, Path]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from stages.privacy.events import PrivacyEvent, Unit
+from stages.privacy.events import LEAST_NOISE, PrivacyEvent, Unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +42,14 @@ class Budget:
         if unknown or missing:
             wrong = f"unknown key {unknown[0]!r}" if unknown else f"no {missing[0]!r}"
             raise ValueError(f"{wrong}; a budget has exactly {', '.join(sorted(known))}")
-        return cls(**values)
+        return cls(**{name: _number(value) if name != "unit" else value for name, value in values.items()})
 
     def spent(self, releases: Sequence[Sequence[PrivacyEvent]]) -> float:
         """ε of all releases together; ∞ where a budget for whole clients meets an event about single records.
 
-        What protects a client protects each of its records, so client-level events count in a budget for records.
+        What protects a client protects each of its records, so client-level events count in a budget for records. A
+        record that comes or goes does not take its client away, it changes what the client contributes: by up to 2C,
+        as if one client replaced another. That is half the noise.
         """
         from stages.privacy.accountant import epsilon
 
@@ -56,12 +58,18 @@ class Budget:
             return 0.0
         if self.unit == "client" and any(event.unit == "record" for event in events):
             return math.inf
+        if any(event.unit != self.unit and event.noise_multiplier < 2 * LEAST_NOISE for event in events):
+            return math.inf
         # Reservations carry no ids of their own yet: each counts.
-        numbered = [
-            dataclasses.replace(event, unit=self.unit, id=f"{number:064x}") for number, event in enumerate(events)
-        ]
+        numbered = [dataclasses.replace(self._read(event), id=f"{number:064x}") for number, event in enumerate(events)]
         found = epsilon(numbered, delta=self.delta)
         return found.pld if len(releases) == 1 else found.rdp
+
+    def _read(self, event: PrivacyEvent) -> PrivacyEvent:
+        """The event as one about this budget's unit."""
+        if event.unit == self.unit:
+            return event
+        return dataclasses.replace(event, unit=self.unit, noise_multiplier=event.noise_multiplier / 2)
 
     def most_steps(self, releases: Sequence[Sequence[PrivacyEvent]], event: PrivacyEvent) -> int:
         """How many steps of `event` what is left allows: what a refusal can offer."""
@@ -71,3 +79,11 @@ class Budget:
             fits = self.spent([*releases, [dataclasses.replace(event, steps=middle)]]) <= self.epsilon
             low, high = (middle, high) if fits else (low, middle)
         return low
+
+
+def _number(value: Any) -> Any:
+    """YAML takes 1e-5, without a point, for a text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

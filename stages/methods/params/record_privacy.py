@@ -7,7 +7,6 @@ number of records (privacy contract, rule 2): a rate of 256/n with a known batch
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -58,7 +57,7 @@ class RecordPrivacy(HyperParameters):
             raise ValueError("--delta needs a value with --target-epsilon")
         for name in ("noise_multiplier", "target_epsilon", "clip_norm"):
             value = getattr(self, name)
-            self.require(value is None or 0 < value < math.inf, name, "above 0")
+            self.require(value is None or value > 0, name, "above 0")
         self.require(self.delta is None or 0 < self.delta < 1, "delta", "between 0 and 1")
         self.require(0 < self.sampling_rate <= 1, "sampling_rate", "above 0 and at most 1")
 
