@@ -20,7 +20,7 @@ from stages.methods.params.encoding import Encoding
 from stages.model_file import check_fits, read_model, round_of
 from stages.private_updates import Bounds, add_share
 from stages.progress import Summary
-from stages.spending import key_of
+from stages.spending import key_of, refuse_uncovered
 from stages.versions import versions
 
 
@@ -94,6 +94,7 @@ def encode(
     elif params.clip_norm is not None or params.sparsify is not None:
         bounded = Bounds(params, start, before, tensors).apply(tensors)
         tensors = {tensor: value.astype(np.float32) for tensor, value in bounded.items()}
+    refuse_uncovered(key, metadata.privacy, metadata.disclosures)
     digest = tensors_file.write(out, tensors, metadata, force=force)
     return {
         "out": str(out),

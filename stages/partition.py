@@ -15,13 +15,18 @@ from artifacts.metadata import Metadata, MetadataError, check_client_name
 from artifacts.places import RunFolder
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages
+from stages.data.mixing import hold_out, mix
 from stages.data.params import PartitionParams
-from stages.data.schemes import divide, split_test
+from stages.data.schemes import Rows, divide, split_test
 from stages.data.sources import load
+from stages.keygen import settle
 from stages.pictures.class_counts import class_counts_picture
 from stages.progress import Report, Summary, silent
 from stages.randomness import numpy_stream
 from stages.versions import versions
+
+CENTRAL = "central"
+"""The party without data of its own that `--central` makes a place for; it trains on what others send."""
 
 
 def partition(
@@ -44,6 +49,7 @@ def partition(
         root=root,
         download=download,
         id_column=params.id_column,
+        by=params.by,
         image_size=params.image_size,
         channels=params.channels,
         image_column=params.image_column,
@@ -51,24 +57,31 @@ def partition(
         emnist_split=params.emnist_split,
     )
     try:
-        train, test = (found.train, found.test) if found.test is not None else _hold_out(found.train, params, seed)
+        train, test = (found.train, found.test) if found.test is not None else _test_set(found.train, params, seed)
         parts = divide(train, params, numpy_stream(seed, stage="partition", of="clients"))
     except ValueError as error:
         raise UsageError(f"--scheme {params.scheme}: {error}.") from error
     names = _client_names(train, parts, params)
-    strangers = sorted(set(run.client_names()) - set(names))
+    if params.mix:
+        parts = mix(parts, params.mix, numpy_stream(seed, stage="partition", of="mixing"))
+    kept, held_out = _held_out(names, parts, params, seed)
+    strangers = sorted(set(run.client_names()) - set(names) - ({CENTRAL} if params.central else set()))
     if strangers:
         raise InputError(f"{run.clients} holds the client {strangers[0]!r} of another partition. Choose another --out.")
     _write(run.public / "test.parquet", test, "public", None, params, seed)
-    keys.write(run.server.key, keys.simulated(seed, "server"), force=True)
+    settle(run.server.key, keys.simulated(seed, "server"), force=True)
     run.server.outbox.mkdir(parents=True, exist_ok=True)
-    for number, (name, rows) in enumerate(zip(names, parts, strict=True), start=1):
-        place = run.client(name)
-        _write(place.private / "data.parquet", train.take(rows), "private", name, params, seed)
-        keys.write(place.key, keys.simulated(seed, f"client {name}"), force=True)
-        place.outbox.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(names, start=1):
+        private = _make_place(run, name, seed)
+        _write(private / "data.parquet", train.take(kept[name]), "private", name, params, seed)
+        aside = private / "held-out.parquet"
+        aside.unlink(missing_ok=True)  # of another --held-out
+        if len(held_out[name]):
+            _write(aside, train.take(held_out[name]), "private", name, params, seed)
         report(number, len(names), f"client {name}")
-    counts = np.stack([train.take(rows).class_counts() for rows in parts])
+    if params.central:
+        _make_place(run, CENTRAL, seed)
+    counts = np.stack([train.take(rows).class_counts() for rows in kept.values()])
     picture = run.simulation / "partition.png"
     atomic.write(picture, [class_counts_picture(counts, train.class_names)], force=True)
     about: dict[str, Any] = {
@@ -78,19 +91,40 @@ def partition(
         "class_names": list(train.class_names),
         "test_examples": len(test),
         "clients": {name: [int(n) for n in row] for name, row in zip(names, counts, strict=True)},
+        "held_out_examples": {name: len(rows) for name, rows in held_out.items() if len(rows)},
     }
     atomic.write(record, [json.dumps(about, indent=2, ensure_ascii=False).encode() + b"\n"], force=force)
     return {
         "out": str(out),
         "clients": len(names),
         "classes": len(train.class_names),
-        "train_examples": len(train),
+        "train_examples": int(counts.sum()),
+        "held_out_examples": sum(map(len, held_out.values())),
         "test_examples": len(test),
         "picture": str(picture),
     }
 
 
-def _hold_out(data: LabelledImages, params: PartitionParams, seed: int) -> tuple[LabelledImages, LabelledImages]:
+def _make_place(run: RunFolder, name: str, seed: int) -> Path:
+    """A participant's folders and its key; returns the private one."""
+    place = run.client(name)
+    settle(place.key, keys.simulated(seed, f"client {name}"), force=True)
+    place.outbox.mkdir(parents=True, exist_ok=True)
+    return place.private
+
+
+def _held_out(
+    names: list[str], parts: list[Rows], params: PartitionParams, seed: int
+) -> tuple[dict[str, Rows], dict[str, Rows]]:
+    """By client, the rows that are trained on and those that are not."""
+    kept, held_out = {}, {}
+    for name, rows in zip(names, parts, strict=True):
+        rng = numpy_stream(seed, stage="partition", client=name, of="held out")
+        kept[name], held_out[name] = hold_out(rows, params.held_out, rng)
+    return kept, held_out
+
+
+def _test_set(data: LabelledImages, params: PartitionParams, seed: int) -> tuple[LabelledImages, LabelledImages]:
     """The public test set. With natural ids whole ids are held out: nobody stands on both sides."""
     rng = numpy_stream(seed, stage="partition", of="test split")
     if params.scheme != "natural" or data.ids is None:
@@ -108,17 +142,18 @@ def numbered_clients(count: int) -> list[str]:
     return [f"{number:0{width}}" for number in range(count)]
 
 
-def _client_names(train: LabelledImages, parts: list[Any], params: PartitionParams) -> list[str]:
-    if params.scheme != "natural" or params.clients is not None or train.ids is None:
+def _client_names(train: LabelledImages, parts: list[Rows], params: PartitionParams) -> list[str]:
+    if params.clients is not None or train.ids is None:
         return numbered_clients(len(parts))
     names = [train.ids[int(rows[0])] for rows in parts]
+    option = f"--id-column {params.id_column}" if params.scheme == "natural" else f"--by {params.by}"
     for name in names:
         try:
             check_client_name(name)
+            if params.central and name == CENTRAL:
+                raise MetadataError(f"client name {name!r} is not allowed: --central makes one of that name")
         except MetadataError as error:
-            raise InputError(
-                f"--id-column {params.id_column}: {error}. Give --clients N to deal the ids to numbered clients."
-            ) from None
+            raise InputError(f"{option}: {error}. Give --clients N to deal the ids to numbered clients.") from None
     return names
 
 

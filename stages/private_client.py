@@ -78,8 +78,9 @@ def inherited_events(paths: Sequence[Path], sources: Sequence[Metadata]) -> list
     """
     events: list[PrivacyEvent] = []
     for path, metadata in zip(paths, sources, strict=True):
-        derived = metadata.custody == "private" and (metadata.stage == "synthesize" or metadata.kind == "state")
-        if not derived:
+        derived = metadata.kind == "state" or metadata.stage == "synthesize" or metadata.privacy or metadata.disclosures
+        # What the server dealt out has left before, at its own price.
+        if not derived or metadata.custody == "downlink":
             continue
         if metadata.disclosures or not metadata.privacy:
             raise InputError(
@@ -91,10 +92,12 @@ def inherited_events(paths: Sequence[Path], sources: Sequence[Metadata]) -> list
 
 
 def with_noise(params: LocalTraining) -> LocalTraining:
-    """With the noise that a target ε over all its rounds asks for."""
+    """With the noise that a target ε over all its rounds asks for. Numbers that no event can hold are refused."""
     if not params.is_private:
         return params
     try:
+        if params.target_epsilon is None:
+            record_event(params, params.local_steps or 0)
         return params.calibrated((params.local_steps or 0) * (params.privacy_rounds or 1), privacy_rounds=None)
     except ValueError as error:
-        raise UsageError(f"--target-epsilon: {error}.") from error
+        raise UsageError(f"differential privacy: {error}.") from error

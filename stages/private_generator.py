@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from artifacts.metadata import Metadata
 from stages.methods.params.generator import GeneratorTraining
 from stages.privacy.events import PrivacyEvent, output_digest
+from stages.private_training import context_of, mechanism_of, secret_streams
 from stages.spending import Spending, key_of, record_event, reserve
 
 if TYPE_CHECKING:
@@ -39,23 +40,11 @@ class PrivateTraining:
         cls, params: GeneratorTraining, metadata: Metadata, device: torch.device, out: Path, key: Path | None
     ) -> PrivateTraining:
         """Reserve the whole training before it sees an image; an identical one that was killed is free."""
-        from stages.torch_setup import arithmetic
-
-        inputs = [reference.to_json() for reference in metadata.inputs]
-        context = {
-            "inputs": inputs,
-            "params": dict(metadata.params),
-            "seed": metadata.seed,
-            "stage": metadata.stage,
-            "client": metadata.client,
-            "round": None,
-            "versions": dict(metadata.versions),
-            "device": device.type,
-            "arithmetic": arithmetic(device),
-        }
         event = record_event(params, params.num_steps(0))
         digests = [str(reference.sha256) for reference in metadata.inputs]
-        return cls(params, reserve(key_of(out, key), context=context, data=digests, events=[event]))
+        return cls(
+            params, reserve(key_of(out, key), context=context_of(metadata, device), data=digests, events=[event])
+        )
 
     def subset(self, count: int, share: float) -> NDArray[np.int64]:
         """Each image with probability ρ, by a secret coin of its own.
@@ -73,28 +62,19 @@ class PrivateTraining:
         num_classes: int,
         public_of: Callable[[int], torch.Generator],
     ) -> Callable[[int], PartGradient]:
-        from stages.methods.private_gradients import SecretStreams, private_gradients
-        from stages.privacy.mechanism import GaussianMechanism
+        from stages.methods.private_gradients import private_gradients
 
         params = self.params
-        assert params.sampling_rate is not None and params.noise_multiplier is not None  # checked, and calibrated
+        assert params.sampling_rate is not None  # checked
         return private_gradients(
             family,
             images,
             labels,
             num_classes=num_classes,
             sampling_rate=params.sampling_rate,
-            mechanism=GaussianMechanism(
-                clip_norm=params.clip_length,
-                noise_multiplier=params.noise_multiplier,
-                expected_size=params.optimisation().batch_size,
-            ),
+            mechanism=mechanism_of(params, params.optimisation().batch_size),
             multiplicity=params.noise_multiplicity or 1,
-            streams=SecretStreams(
-                sampling=self.spending.stream("sampling"),
-                examples=self.spending.stream("examples"),
-                noise=self.spending.stream("noise"),
-            ),
+            streams=secret_streams(self.spending),
             public_of=public_of,
         )
 

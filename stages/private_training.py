@@ -6,8 +6,11 @@ the same noise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from artifacts.errors import UsageError
 from artifacts.metadata import Metadata
 from stages.methods.params.record_privacy import RecordPrivacy
 from stages.spending import Spending
@@ -51,3 +54,15 @@ def mechanism_of(params: RecordPrivacy, expected_size: int) -> GaussianMechanism
     return GaussianMechanism(
         clip_norm=params.clip_length, noise_multiplier=params.noise_multiplier, expected_size=expected_size
     )
+
+
+def refuse_repetition(paths: Sequence[Path], digests: Sequence[str]) -> None:
+    """Every record is one row: twice in the data, it would move a sum by twice the clip norm."""
+    seen: dict[str, Path] = {}
+    for path, digest in zip(paths, digests, strict=True):
+        if digest in seen:
+            raise UsageError(
+                f"{path} is the same data as {seen[digest]}: each record would count twice, at the price of one. Give "
+                "it once."
+            )
+        seen[digest] = path

@@ -70,6 +70,18 @@ def reserve(key: Path, *, context: Mapping[str, Any], data: Sequence[str], event
     return spending
 
 
+def refuse_uncovered(key: Path, privacy: Sequence[Mapping[str, Any]], disclosures: Sequence[str]) -> None:
+    """Where there is a budget, a file that tells something without noise is refused: it costs ∞."""
+    budget = read_budget(key.with_name(_BUDGET))
+    if budget is None or (privacy and not disclosures):
+        return
+    told = f"it would tell {', '.join(disclosures)}" if disclosures else "it would leave"
+    raise BudgetError(
+        f"the budget of ε {budget.epsilon:g} at δ {budget.delta:g} per {budget.unit} forbids this: {told} without "
+        f"noise, which costs ∞. Add noise, or take {key.with_name(_BUDGET)} away. Nothing left."
+    )
+
+
 def record_event(params: RecordPrivacy, steps: int) -> PrivacyEvent:
     """What a training with these parameters does to one record: `steps` noised sums of clipped gradients."""
     assert params.sampling_rate is not None and params.noise_multiplier is not None  # checked, and calibrated

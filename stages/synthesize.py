@@ -27,7 +27,7 @@ from stages.pictures.contact_sheet import contact_sheets
 from stages.progress import Report, Summary, silent
 from stages.randomness import stream_seed
 from stages.review import reviewed_rows
-from stages.spending import key_of
+from stages.spending import key_of, refuse_uncovered
 from stages.versions import versions
 
 if TYPE_CHECKING:
@@ -114,6 +114,8 @@ def synthesize(
         simulation=leaves and (source.metadata.simulation or (secret is not None and secret.simulation)),
         versions=versions("torch", *(["diffusers"] if sampling else []), "numpy", "pyarrow", "pillow"),
     )
+    if leaves:
+        refuse_uncovered(key_of(out, key), metadata.privacy, metadata.disclosures)
     digest = save_dataset(out, content, metadata, force=force)
     return {
         "out": str(out),

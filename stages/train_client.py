@@ -19,6 +19,7 @@ from stages.methods.params.local_training import KEEPS_STATE, SENDS_STATE, Local
 from stages.model_file import check_fits, network_of, read_model, round_of, to_module
 from stages.nets.params import InputShape
 from stages.private_client import PrivateRound, inherited_events, with_noise
+from stages.private_training import refuse_repetition
 from stages.progress import Report, Summary, silent
 from stages.randomness import stream_seed
 from stages.spending import key_of
@@ -92,6 +93,7 @@ def train_client(
     )
     private = None
     if params.is_private:
+        refuse_repetition(data, [dataset.sha256 for dataset in described])
         sources = [*(dataset.metadata for dataset in described), *([mine.metadata] if mine else [])]
         earlier = inherited_events([*data, *([state] if state else [])], sources)
         private = PrivateRound.begin(params, about, where, key_of(out, key), earlier)

@@ -21,6 +21,7 @@ from stages.generator_file import CLASS_COUNTS, family_of, generator_params
 from stages.methods.params.generator import GeneratorTraining
 from stages.nets.generator_params import ImageShape
 from stages.private_generator import PrivateTraining
+from stages.private_training import refuse_repetition
 from stages.progress import Report, Summary, silent
 from stages.randomness import numpy_stream, stream_seed
 from stages.spending import record_event
@@ -204,14 +205,8 @@ def _with_noise(params: GeneratorTraining) -> GeneratorTraining:
 
 def _check_records(paths: Sequence[Path], datasets: Sequence[DescribedDataset]) -> None:
     """Under DP a row is a record, and every record is one row: else it would move a sum by more than the clip norm."""
-    seen: dict[str, Path] = {}
+    refuse_repetition(paths, [dataset.sha256 for dataset in datasets])
     for path, dataset in zip(paths, datasets, strict=True):
-        if dataset.sha256 in seen:
-            raise UsageError(
-                f"{path} is the same data as {seen[dataset.sha256]}: each record would count twice, at the price of "
-                "one. Give it once."
-            )
-        seen[dataset.sha256] = path
         about = dataset.metadata
         if about.custody in ("outbound", "downlink") or about.privacy or about.disclosures:
             raise InputError(

@@ -47,6 +47,11 @@ def epsilon(events: Iterable[PrivacyEvent], *, delta: float) -> Epsilon:
     return _epsilon(_charges(distinct(events)), _checked_delta(delta))
 
 
+def filtered(events: Iterable[PrivacyEvent], *, delta: float, order: float) -> float:
+    """ε of all events at one Rényi order that was fixed before the first of them: what a privacy filter adds up."""
+    return max(0.0, renyi.at_order(_charges(distinct(events)), order, _checked_delta(delta)))
+
+
 def across(clients: Sequence[Sequence[PrivacyEvent]], *, delta: float) -> tuple[Epsilon, Epsilon]:
     """ε over all clients: if no person is in two clients' data, the maximum; if one may be in all, the composition.
 

@@ -1,9 +1,10 @@
 """Budgets: how much ε a participant is ready to spend in all, and whether the next release stays within.
 
 Releases follow one another, and each may be chosen after a look at the last. Composition theorems for a list that was
-fixed in advance do not cover that; a Rényi filter does (Lécuyer 2021; Feldman and Zrnic 2021): go on as long as, at
-some order α, all releases together stay within the budget. So several releases are added up by Rényi. A single one was
-planned as a whole, and its privacy loss distribution counts.
+fixed in advance do not cover that; a Rényi filter does (Feldman and Zrnic 2021; Lécuyer 2021): go on as long as all
+releases together stay within the budget at an order α that was fixed before the first. It is a function of the budget
+alone; the best order in hindsight would depend on what was released. A single release was planned as a whole, and its
+privacy loss distribution counts: either nothing follows it, or it is within the filter with all that does.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Budget:
         record that comes or goes does not take its client away, it changes what the client contributes: by up to 2C,
         as if one client replaced another. That is half the noise.
         """
-        from stages.privacy.accountant import epsilon
+        from stages.privacy.accountant import epsilon, filtered
 
         events = [event for release in releases for event in release]
         if not events:
@@ -62,8 +63,16 @@ class Budget:
             return math.inf
         # Reservations carry no ids of their own yet: each counts.
         numbered = [dataclasses.replace(self._read(event), id=f"{number:064x}") for number, event in enumerate(events)]
-        found = epsilon(numbered, delta=self.delta)
-        return found.pld if len(releases) == 1 else found.rdp
+        if len(releases) == 1:
+            return epsilon(numbered, delta=self.delta).pld
+        return filtered(numbered, delta=self.delta, order=self.order)
+
+    @property
+    def order(self) -> float:
+        """The Rényi order of the filter."""
+        from stages.privacy.renyi import order_for
+
+        return order_for(self.epsilon, self.delta)
 
     def _read(self, event: PrivacyEvent) -> PrivacyEvent:
         """The event as one about this budget's unit."""

@@ -31,9 +31,9 @@ def epsilon(charges: Sequence[Charge], delta: float) -> float:
     """
     if not charges:
         return 0.0
-    coarse = min(range(0, len(ORDERS), _STRIDE), key=lambda i: _bound(charges, ORDERS[i], delta))
+    coarse = min(range(0, len(ORDERS), _STRIDE), key=lambda i: at_order(charges, ORDERS[i], delta))
     around = ORDERS[max(0, coarse - _STRIDE + 1) : coarse + _STRIDE]
-    return max(0.0, min(_bound(charges, order, delta) for order in around))
+    return max(0.0, min(at_order(charges, order, delta) for order in around))
 
 
 def step_cost(sampling_rate: float, noise_multiplier: float, order: float) -> float:
@@ -62,7 +62,16 @@ def log_moment(q: float, sigma: float, order: float) -> float:
     return max(0.0, largest + math.log(total)) + _ROUNDING
 
 
-def _bound(charges: Sequence[Charge], order: float, delta: float) -> float:
+def at_order(charges: Sequence[Charge], order: float, delta: float) -> float:
     """Theorem A.6 (composition) and Theorem A.7 (Balle et al. 2020, Thm. 21) at one order."""
-    cost = sum(steps * step_cost(q, sigma, order) for q, sigma, steps in charges)
-    return cost + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+    return sum(steps * step_cost(q, sigma, order) for q, sigma, steps in charges) + _conversion(order, delta)
+
+
+def order_for(epsilon: float, delta: float) -> float:
+    """The order at which a budget of (ε, δ) lets most through, if what comes is Gaussian: ρ(α) = αρ, ρ the largest."""
+    return max(ORDERS, key=lambda order: (epsilon - _conversion(order, delta)) / order)
+
+
+def _conversion(order: float, delta: float) -> float:
+    """What Theorem A.7 adds to ρ(α)."""
+    return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)

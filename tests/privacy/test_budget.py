@@ -16,6 +16,7 @@ from stages.data.images import LabelledImages
 from stages.keygen import settle
 from stages.privacy.accountant import calibrated, epsilon, planned
 from stages.privacy.budget import Budget
+from stages.privacy.renyi import ORDERS, step_cost
 from stages.spending import reserve
 
 DELTA = 1e-5
@@ -33,6 +34,13 @@ def alone(steps=STEPS, sigma=SIGMA, rate=RATE):
     return epsilon([planned(sampling_rate=rate, noise_multiplier=sigma, steps=steps)], delta=DELTA)
 
 
+def by_filter(*events, limit=1.0):
+    """FedLAP-DP's Theorems A.6 and A.7 written out, at the one order of the budget's filter."""
+    order = Budget(epsilon=limit, delta=DELTA, unit="record").order
+    cost = sum(e.steps * step_cost(e.sampling_rate, e.noise_multiplier, order) for e in events)
+    return cost + math.log((order - 1) / order) - (math.log(DELTA) + math.log(order)) / (order - 1)
+
+
 def of_record(epsilon=1.0):
     return Budget(epsilon=epsilon, delta=DELTA, unit="record")
 
@@ -43,10 +51,24 @@ def of_record(epsilon=1.0):
 def test_one_release_counts_by_its_loss_distribution_and_several_by_renyi():
     assert of_record().spent([]) == 0
     assert of_record().spent([[event()]]) == alone().pld
-    assert of_record().spent([[event()], [event()]]) == alone(2 * STEPS).rdp
-    assert alone(2 * STEPS).pld < alone(2 * STEPS).rdp
-    both = epsilon([event(id="1" * 64), event(sampling_rate=0.1, steps=7, id="2" * 64)], delta=DELTA)
-    assert of_record().spent([[event()], [event(sampling_rate=0.1, steps=7)]]) == both.rdp
+    assert of_record().spent([[event()], [event()]]) == pytest.approx(by_filter(event(2 * STEPS)))
+    assert alone(2 * STEPS).pld < alone(2 * STEPS).rdp <= by_filter(event(2 * STEPS))
+    other = event(sampling_rate=0.1, steps=7)
+    assert of_record().spent([[event()], [other]]) == pytest.approx(by_filter(event(), other))
+
+
+@pytest.mark.parametrize("limit", [0.1, 1.0, 8.0, 50.0])
+def test_the_filters_order_depends_on_the_budget_alone_and_is_the_best_for_gaussians(limit):
+    """At α the budget leaves (ε − conversion)/α for a Gaussian's ρ: no other order of the grid leaves more."""
+    budget = Budget(epsilon=limit, delta=DELTA, unit="record")
+
+    def left(order):
+        return (limit - math.log1p(-1 / order) + (math.log(DELTA) + math.log(order)) / (order - 1)) / order
+
+    assert left(budget.order) == max(left(order) for order in ORDERS) > 0
+    sigma = math.sqrt(1 / (2 * left(budget.order)))
+    whole = event(mechanism="gaussian", sampling="none", sampling_rate=1.0, steps=1, noise_multiplier=sigma)
+    assert by_filter(whole, limit=limit) == pytest.approx(limit)
 
 
 def test_equal_reservations_each_count():
@@ -69,7 +91,7 @@ def test_a_record_changes_its_clients_contribution_by_twice_the_clip():
     replaced = epsilon([dataclasses.replace(whole, adjacency="replace-one")], delta=DELTA)
     assert of_record().spent([[whole]]) == pytest.approx(replaced.pld, rel=1e-6)
     mixed = [event(id="1" * 64), event(noise_multiplier=SIGMA / 2, id="2" * 64)]
-    assert of_record().spent([[event()], [central]]) == epsilon(mixed, delta=DELTA).rdp
+    assert of_record().spent([[event()], [central]]) == pytest.approx(by_filter(*mixed))
     assert of_record().spent([[event(unit="client", trust="server", noise_multiplier=1e-3)]]) == math.inf
 
 
@@ -77,7 +99,7 @@ def test_what_is_left_is_told_in_steps():
     limit = alone(40).pld
     assert of_record(limit).most_steps([], event(100)) == 40
     assert of_record(limit).most_steps([[event(10)]], event(100)) == max(
-        n for n in range(1, 100) if alone(10 + n).rdp <= limit
+        n for n in range(1, 100) if by_filter(event(10 + n), limit=limit) <= limit
     )
     assert of_record(alone(1).pld / 2).most_steps([], event(100)) == 0
 
@@ -172,11 +194,11 @@ def test_an_identical_rerun_is_free_and_another_is_not(ask, key):
 
 def test_the_second_release_counts_by_renyi(ask, key):
     """What the loss distributions would still allow is refused: which release comes next may depend on the last."""
-    pld, rdp = alone(2 * STEPS).pld, alone(2 * STEPS).rdp
-    ask(limit=(pld + rdp) / 2)
-    with pytest.raises(BudgetError, match=f"it would become {rdp:.3f}"):
+    limit = (alone(2 * STEPS).pld + alone(2 * STEPS).rdp) / 2
+    ask(limit=limit)
+    with pytest.raises(BudgetError, match=f"it would become {by_filter(event(2 * STEPS), limit=limit):.3f}"):
         ask(seed=1)
-    ask(seed=1, limit=rdp)
+    ask(seed=1, limit=1.5 * limit)
     assert charged(key) == [[STEPS], [STEPS]]
 
 
@@ -184,8 +206,9 @@ def test_the_refusal_says_what_is_spent_and_left(ask):
     ask(limit=alone(40).pld)
     with pytest.raises(BudgetError) as raised:
         ask(event(100), seed=1)
-    now, then = alone().pld, alone(STEPS + 100).rdp
-    allowed = max(n for n in range(100) if alone(STEPS + n).rdp <= alone(40).pld)
+    limit = alone(40).pld
+    now, then = alone().pld, by_filter(event(STEPS + 100), limit=limit)
+    allowed = max(n for n in range(100) if by_filter(event(STEPS + n), limit=limit) <= limit)
     said = str(raised.value)
     assert f"{now:.3f} is spent, and it would become {then:.3f}" in said
     assert f"allows {allowed} of its 100 steps" in said
@@ -351,3 +374,20 @@ def test_a_published_plan(fedsynth_json):
         "account", "plan", "--sampling-rate", 1 / 40, "--steps", 20_000, "--delta", 1e-5, "--noise-multiplier", 1.906
     )
     assert found["epsilon"]["pld"] == pytest.approx(10, abs=0.02)
+
+
+def test_with_a_budget_nothing_leaves_without_noise(tmp_path, fedsynth, fedsynth_json):
+    """An update as it is costs ∞, whatever is left; the same commands go through once the budget is gone."""
+    run = tmp_path / "run"
+    fedsynth_json("partition", "digits", "--clients", 2, "-o", run)
+    model, mine = run / "public" / "model-0000.safetensors", run / "clients" / "00"
+    fedsynth_json("init-model", "--arch", "softmax", "--like", run / "public" / "test.parquet", "-o", model)
+    update, message = mine / "private" / "update-0001.safetensors", mine / "outbox" / "message-0001.safetensors"
+    fedsynth_json("train-client", model, mine / "private" / "data.parquet", "-o", update)
+    budget = mine / "private" / "budget.yaml"
+    budget.write_text("epsilon: 1000\ndelta: 1e-5\nunit: record\n")
+    code, _, err = fedsynth("encode", model, update, "-o", message)
+    assert code == 4 and "tell update without noise" in err
+    assert not message.exists() and not (mine / "egress.jsonl").exists()
+    budget.unlink()
+    fedsynth_json("encode", model, update, "-o", message)
