@@ -18,7 +18,7 @@ from stages.audit import audit
 from stages.encode import encode
 from stages.methods.params.aggregation import Aggregation
 from stages.methods.params.encoding import Encoding
-from stages.recipes.plan import message_file, model_file
+from stages.recipes.files import message_file, model_file
 
 ABOUT = "audit against sha256sum on the same files"
 

@@ -12,7 +12,7 @@ from stages.data.dataset_images import load_dataset
 from stages.data.images import to_pixels
 from stages.methods.params.local_training import LocalTraining
 from stages.model_file import read_model, to_module
-from stages.recipes.plan import TEST, data_file, model_file
+from stages.recipes.files import TEST, data_file, model_file
 from stages.recipes.recipe import Recipe
 
 _EVALUATION_BATCH = 500

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from measuring import SHARED_DATA, Row, Setting, compared
 
-from stages.recipes.plan import model_file, plan, planned_clients
+from stages.recipes.files import model_file
+from stages.recipes.plan import plan, planned_clients
 from stages.recipes.recipe import Recipe, change, load_recipe
 from stages.recipes.runner import run
 

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import typer
 
-from fedsynth_cli.console import Output
+from fedsynth_cli.console import Output, table
 from fedsynth_cli.options import Force, Json, Quiet, Rounds, Seed, Setting, Workers
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def recipe(
-    name: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name, or a YAML or TOML file.")],
-    style: Annotated[
-        str, typer.Option("--format", help="For which tool.", click_type=click.Choice(["make", "dvc", "sh"]))
+    name: Annotated[
+        str,
+        typer.Argument(metavar="RECIPE", help="A recipe's name, or a YAML or TOML file; `list` shows all names."),
     ],
+    style: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="For which tool.", show_default=False, click_type=click.Choice(["make", "dvc", "sh"])
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="File (make, sh) or folder (dvc); else stdout.", show_default=False),
@@ -34,6 +43,9 @@ def recipe(
 ) -> None:
     """Write a recipe as a Makefile, a DVC pipeline or a shell script. Its files equal those of `run`, byte for byte.
 
+    `fedsynth recipe list` shows the recipes that there are. A pipeline is one run: of a recipe with a sweep, fix the
+    values with --set and --seed.
+
     Example: fedsynth recipe fedavg --format make -o Makefile.fedavg && make -f Makefile.fedavg
     """
     from artifacts import atomic
@@ -41,7 +53,20 @@ def recipe(
     from stages.recipes import formats
     from stages.recipes.recipe import change, load_recipe
 
+    output = Output(as_json=json, quiet=quiet)
+    if name == "list":
+        _list(output)
+        return
+    if style is None:
+        raise UsageError("--format is missing: give make, dvc or sh.")
     chosen = change(load_recipe(name, preset), setting or [], rounds)
+    swept = [target for target in chosen.sweep if target != "seed"]  # --seed says which
+    if swept:
+        fixed = " ".join(f"--set {target}=…" for target in swept)
+        raise UsageError(
+            f"recipe {chosen.name} sweeps over {', '.join(swept)}, and a pipeline is one run. Fix it with {fixed}, "
+            "or let `fedsynth run` run them all."
+        )
     count = workers or 2
     if style == "dvc":
         if out is None:
@@ -58,4 +83,24 @@ def recipe(
         files = {out: text}
     for path, content in files.items():
         atomic.write(path, [content.encode()], force=force, mode=0o755 if style == "sh" else 0o644)
-    Output(as_json=json, quiet=quiet).result({"out": [str(path) for path in files], "format": style})
+    output.result({"out": [str(path) for path in files], "format": style})
+
+
+def _list(output: Output) -> None:
+    from stages.recipes.recipe import load_recipe, names, presets
+
+    recipes = {name: load_recipe(name) for name in names()}
+    rows = [
+        {"name": name, "about": recipe.about, "presets": presets(name), "sweep": dict(recipe.sweep)}
+        for name, recipe in recipes.items()
+    ]
+
+    def show(console: Console) -> None:
+        table(console, ["recipe", "what it runs"], [[row["name"], _described(row)] for row in rows])
+
+    output.result({"recipes": rows}, show)
+
+
+def _described(row: dict[str, Any]) -> str:
+    more = {"Presets": ", ".join(row["presets"]), "Sweep over": " × ".join(row["sweep"])}
+    return " ".join([row["about"], *(f"{word} {names}." for word, names in more.items() if names)])

@@ -14,10 +14,26 @@ if TYPE_CHECKING:
 
 
 def run(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name (fedavg, fedprox, fedsgd), or a YAML or TOML file.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(help="A recipe's name (`fedsynth recipe list` shows them all), or a YAML or TOML file."),
+    ],
     out: Out,
     preset: Annotated[str | None, typer.Option("--preset", help="A preset of the recipe.", show_default=False)] = None,
     setting: Setting = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sweep",
+            help="key=v1,v2,… as in --set, or seed=0,1,2: a run for each value, each in a folder under --out; over "
+            "the recipe's own.",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(help="The accuracy that the comparison of a sweep counts rounds to.", show_default=False),
+    ] = None,
     rounds: Rounds = None,
     workers: Workers = None,
     seed: Seed = 0,
@@ -26,18 +42,35 @@ def run(
 ) -> None:
     """Run a whole federation on this machine. Interrupted, it goes on where it stopped when run again.
 
+    A recipe with a sweep is run once for each combination of its values, and the runs are compared at the end:
+    comparison.json, .csv and .png. A key that --set fixes is not swept over.
+
     Example: fedsynth run fedavg --rounds 5 --set train-client.learning_rate=0.05 -o runs/first
     """
     import os
 
+    from artifacts.errors import UsageError
     from stages.recipes.recipe import change, load_recipe
-    from stages.recipes.runner import run as stage
+    from stages.recipes.runner import run as run_one
+    from stages.recipes.sweep import run_sweep, with_sweep
 
     output = Output(as_json=json, quiet=quiet)
-    chosen = change(load_recipe(recipe, preset), setting or [], rounds)
+    chosen = change(with_sweep(load_recipe(recipe, preset), sweep or [], target), setting or [], rounds)
+    if target is not None and not chosen.sweep:
+        raise UsageError("--target is for the comparison of a sweep. Give --sweep too, or leave it out.")
+    stage, show = (run_sweep, _show_sweep) if chosen.sweep else (run_one, _show)
     with output.progress(chosen.name) as report:
         summary = stage(chosen, out, seed=seed, workers=workers or os.cpu_count() or 1, report=report)
-    output.result(summary, lambda console: _show(console, summary))
+    output.result(summary, lambda console: show(console, summary))
+
+
+def _show_sweep(console: Console, summary: dict[str, Any]) -> None:
+    """As `fedsynth evaluate RUN…` shows the same."""
+    from fedsynth_cli import evaluation_tables
+
+    evaluation_tables.runs(console, summary)
+    out = summary["out"]
+    console.print(f"\nComparison: {out}/comparison.json, .csv, .png", highlight=False, soft_wrap=True)
 
 
 def _show(console: Console, summary: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from stages.data.attributes import parse_attributes
 from stages.hyperparameters import HyperParameters, hyper
 
 _SCHEME_OF_OPTION = {
@@ -16,9 +17,11 @@ _SCHEME_OF_OPTION = {
     "classes_per_client": "classes",
     "shards_per_client": "shards",
     "id_column": "natural",
+    "by": "attributes",
 }
 _DEFAULT_UNDER_ITS_SCHEME = {"alpha": 0.5, "classes_per_client": 2, "shards_per_client": 2}
-_SCHEMES, _SOURCE = "Schemes", "Source"
+_NEEDED_BY_ITS_SCHEME = {"natural": "id_column", "attributes": "by"}  # both know their clients themselves
+_SCHEMES, _SOURCE, _SIMULATION = "Schemes", "Source", "Simulation"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +29,14 @@ class PartitionParams(HyperParameters):
     """How many clients, by which scheme, from a source read in which way."""
 
     clients: int | None = hyper(
-        None, "number of clients; `natural` without it makes one client for each id", symbol="N", panel=_SCHEMES
+        None,
+        "number of clients; without it `natural` makes one for each id, `attributes` one for each combination",
+        symbol="N",
+        panel=_SCHEMES,
     )
-    scheme: Literal["iid", "dirichlet", "classes", "shards", "linear", "square", "exponential", "natural"] = hyper(
-        "iid", "how the rows are divided among the clients", panel=_SCHEMES
-    )
+    scheme: Literal[
+        "iid", "dirichlet", "classes", "shards", "linear", "square", "exponential", "natural", "attributes"
+    ] = hyper("iid", "how the rows are divided among the clients", panel=_SCHEMES)
     alpha: float | None = hyper(
         None,
         "dirichlet: concentration, 0.5 unless given; smaller is more uneven",
@@ -47,6 +53,29 @@ class PartitionParams(HyperParameters):
     id_column: str | None = hyper(
         None, "natural: the Parquet column that says whom a row belongs to; an id is never split", panel=_SCHEMES
     )
+    by: str | None = hyper(
+        None,
+        "attributes: the Parquet columns whose combinations are the clients, with commas between; x:2 cuts numbers "
+        "at their median, x:3 in thirds (dSprites by shape and quadrant: shape,x:2,y:2)",
+        panel=_SCHEMES,
+    )
+    mix: float = hyper(
+        0.0,
+        "share of every client's rows that is pooled, shuffled and dealt back in the same numbers",
+        symbol="p",
+        panel=_SIMULATION,
+    )
+    held_out: float = hyper(
+        0.0,
+        "share of each client's rows that no stage trains on, in private/held-out.parquet; where that is less than "
+        "half a row, there is no such file (Fedssyn: 0.1)",
+        panel=_SIMULATION,
+    )
+    central: bool = hyper(
+        False,
+        "also make a place for a party without data, `central`, that trains on what others send",
+        panel=_SIMULATION,
+    )
     test_fraction: float = hyper(
         0.2, "share of the rows that becomes the public test set, if the source has no test split", panel=_SOURCE
     )
@@ -61,17 +90,22 @@ class PartitionParams(HyperParameters):
     )
 
     def check(self) -> None:
-        if self.clients is None and self.scheme != "natural":
+        if self.clients is None and self.scheme not in _NEEDED_BY_ITS_SCHEME:
             raise ValueError(f"--clients needs a value with --scheme {self.scheme}")
         for option, scheme in _SCHEME_OF_OPTION.items():
             if self.scheme == scheme and getattr(self, option) is None and option in _DEFAULT_UNDER_ITS_SCHEME:
                 object.__setattr__(self, option, _DEFAULT_UNDER_ITS_SCHEME[option])
             unused = self.scheme != scheme and getattr(self, option) is not None
             self.require(not unused, option, f"left out of --scheme {self.scheme} (it belongs to {scheme})")
-        if self.scheme == "natural" and self.id_column is None:
-            raise ValueError("--id-column needs a value with --scheme natural")
+        needed = _NEEDED_BY_ITS_SCHEME.get(self.scheme)
+        if needed is not None and getattr(self, needed) is None:
+            raise ValueError(f"--{needed.replace('_', '-')} needs a value with --scheme {self.scheme}")
+        if self.by is not None:
+            parse_attributes(self.by)
         for option in ("clients", "classes_per_client", "shards_per_client", "image_size"):
             self.require(getattr(self, option) is None or getattr(self, option) >= 1, option, "at least 1")
         self.require(self.alpha is None or self.alpha > 0, "alpha", "above 0")
+        self.require(0 <= self.mix <= 1, "mix", "from 0 to 1")
+        self.require(0 <= self.held_out < 1, "held_out", "0 or more and below 1")
         self.require(0 < self.test_fraction < 1, "test_fraction", "between 0 and 1, ends excluded")
         self.require(self.channels in (None, 1, 3), "channels", "1 or 3")

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.errors import InputError
+from stages.data.attributes import Attribute, combinations
 from stages.data.conform import Form, collect
 from stages.data.images import LabelledImages
 from stages.data.png import read_image
@@ -33,11 +34,19 @@ _TEST_PREFIXES = ("test", "validation", "val")
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Which columns to read; `id` says whom a row belongs to."""
+    """Which columns to read; `id` says whom a row belongs to, or the combination of some `attributes` does."""
 
     image: str = "image"
     label: str = "label"
     id: str | None = None
+    attributes: tuple[Attribute, ...] = ()
+
+    def named(self) -> dict[str, str]:
+        """Each column with the option that names it."""
+        named = {self.image: "--image-column", self.label: "--label-column"}
+        if self.id is not None:
+            named[self.id] = "--id-column"
+        return named | {attribute.column: "--by" for attribute in self.attributes}
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,7 @@ def _read(files: list[Path], columns: Columns, form: Form) -> _Split:
         raise InputError(f"{files[0].parent}: {', '.join(f.name for f in files)} name different classes.")
     labels: list[NDArray[np.int64]] = []
     ids: list[str] = []
+    values: dict[str, list[Any]] = {attribute.column: [] for attribute in columns.attributes}
 
     def images() -> Iterator[NDArray[np.uint8]]:
         for file in files:
@@ -104,15 +114,18 @@ def _read(files: list[Path], columns: Columns, form: Form) -> _Split:
                 labels.append(_labels(batch.column(columns.label), f"{file}, column {columns.label!r}"))
                 if columns.id is not None:
                     ids.extend(_ids(batch.column(columns.id), f"{file}, column {columns.id!r}"))
+                for name, found in values.items():
+                    found.extend(_plain(batch.column(name), f"{file}, column {name!r}"))
                 for value in batch.column(columns.image):
                     yield _image(value.as_py(), f"{file}, column {columns.image!r}, row {row}")
                     row += 1
 
     try:
         stack = collect(images(), sum(rows for rows, _ in footers), form)
+        owners = combinations(columns.attributes, values) if columns.attributes else tuple(ids)
     except ValueError as error:
         raise InputError(f"{files[0] if len(files) == 1 else files[0].parent}: {error}.") from error
-    return _Split(stack, np.concatenate(labels), names, tuple(ids) if columns.id is not None else None)
+    return _Split(stack, np.concatenate(labels), names, owners if columns.id or columns.attributes else None)
 
 
 @contextmanager
@@ -135,11 +148,12 @@ def _footer(file: Path, columns: Columns) -> tuple[int, tuple[str, ...] | None]:
 
     with _opened(file) as source:
         schema, num_rows = source.schema_arrow, source.metadata.num_rows
-    for name, option in ((columns.image, "image"), (columns.label, "label"), (columns.id, "id")):
+    named = columns.named()
+    for name, option in named.items():
         # The index is −1 for a column that is missing and for one that is there twice.
-        if name is not None and schema.get_field_index(name) < 0:
+        if schema.get_field_index(name) < 0:
             raise InputError(
-                f"{file}: no one column {name!r} among {', '.join(schema.names)}; give the right --{option}-column."
+                f"{file}: no one column {name!r} among {', '.join(schema.names)}; give the right {option}."
             )
     image = schema.field(columns.image).type
     if not (is_.is_struct(image) and image.get_field_index("bytes") >= 0 and _is_binary(image.field("bytes").type)):
@@ -147,11 +161,14 @@ def _footer(file: Path, columns: Columns) -> tuple[int, tuple[str, ...] | None]:
     label = schema.field(columns.label).type
     if not is_.is_integer(label):
         raise InputError(f"{file}: column {columns.label!r} must hold whole numbers, found {label}.")
-    if columns.id is not None:
-        owner = schema.field(columns.id).type
+    for name in (name for name, option in named.items() if option in ("--id-column", "--by")):
+        owner = schema.field(name).type
         plain = owner.value_type if is_.is_dictionary(owner) else owner
-        if not (is_.is_integer(plain) or is_.is_string(plain) or is_.is_large_string(plain)):
-            raise InputError(f"{file}: column {columns.id!r} must hold text or whole numbers, found {owner}.")
+        fits = is_.is_integer(plain) or is_.is_string(plain) or is_.is_large_string(plain)
+        measured = named[name] == "--by" and (is_.is_floating(plain) or is_.is_boolean(plain))
+        if not (fits or measured):
+            wanted = "text or numbers" if named[name] == "--by" else "text or whole numbers"
+            raise InputError(f"{file}: column {name!r} must hold {wanted}, found {owner}.")
     return num_rows, _class_names(schema.metadata or {}, columns.label, file)
 
 
@@ -182,7 +199,7 @@ def _batches(file: Path, columns: Columns) -> Iterator[Any]:
     A dictionary page lets a kilobyte on disk stand for one large value in each of thousands of rows. The footer
     says how large the pages of a column are, and no value is larger than those.
     """
-    wanted = [f"{columns.image}.bytes", columns.label, *([columns.id] if columns.id is not None else [])]
+    wanted = [f"{columns.image}.bytes", *(name for name in columns.named() if name != columns.image)]
     with _opened(file) as source:
         meta = source.metadata
         chunks = [meta.row_group(g).column(c) for g in range(meta.num_row_groups) for c in range(meta.num_columns)]
@@ -210,9 +227,14 @@ def _labels(column: Any, where: str) -> NDArray[np.int64]:
 
 
 def _ids(column: Any, where: str) -> list[str]:
+    return [str(value) for value in _plain(column, where, what="id")]
+
+
+def _plain(column: Any, where: str, what: str = "value") -> list[Any]:
+    """Text and numbers as Python has them, none missing, none of a length that no name has."""
     if column.null_count:
-        raise InputError(f"{where}: {column.null_count} rows have no id.")
-    ids = [str(value) for value in column.to_pylist()]
-    if max(map(len, ids)) > MAX_ID_LENGTH:
-        raise InputError(f"{where}: an id is longer than {MAX_ID_LENGTH} characters.")
-    return ids
+        raise InputError(f"{where}: {column.null_count} rows have no {what}.")
+    values: list[Any] = column.to_pylist()
+    if max(len(str(value)) for value in values) > MAX_ID_LENGTH:
+        raise InputError(f"{where}: one {what} is longer than {MAX_ID_LENGTH} characters.")
+    return values

@@ -24,11 +24,11 @@ Rows = NDArray[np.int64]
 
 def divide(data: LabelledImages, params: PartitionParams, rng: Generator) -> list[Rows]:
     """The rows of each client under the scheme that `params` names."""
-    if params.scheme == "natural":
+    if params.scheme == "natural" or params.scheme == "attributes":
         if data.ids is None:
-            raise ValueError("--scheme natural needs a source that says whom each row belongs to: Parquet with ids")
+            raise ValueError("it needs a source that says whom each row belongs to: Parquet with such columns")
         return natural(data.ids, params.clients, rng)
-    assert params.clients is not None  # PartitionParams allows that with `natural` only
+    assert params.clients is not None  # PartitionParams allows that with the two above only
     match params.scheme:
         case "iid":
             return iid(len(data), params.clients, rng)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from artifacts.errors import InputError, UsageError
+from stages.data.attributes import parse_attributes
 from stages.data.conform import Form, collect
 from stages.data.folder_source import load_folder
 from stages.data.images import LabelledImages
@@ -22,7 +23,7 @@ NAMES = ("digits", *FOLDERS)
 """The sources that have a name; all else is a path. A folder of the same name is written `./digits`."""
 
 _TORCHVISION_OPTIONS = {"--root", "--download"}
-_PARQUET_OPTIONS = {"--id-column", "--image-column", "--label-column"}
+_PARQUET_OPTIONS = {"--id-column", "--by", "--image-column", "--label-column"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def load(
     root: Path | None = None,
     download: bool = False,
     id_column: str | None = None,
+    by: str | None = None,
     image_column: str | None = None,
     label_column: str | None = None,
     emnist_split: str | None = None,
@@ -55,12 +57,14 @@ def load(
     """Read a source.
 
     `root` is the folder of torchvision's datasets; `download` allows them to be fetched into it. The column options
-    are those of Parquet; `id_column` fills `train.ids`. An option that the source has no use for is a `UsageError`.
+    are those of Parquet; `id_column` or `by` fills `train.ids`. An option that the source has no use for is a
+    `UsageError`.
     """
     given = {
         "--root": root is not None,
         "--download": download,
         "--id-column": id_column is not None,
+        "--by": by is not None,
         "--image-column": image_column is not None,
         "--label-column": label_column is not None,
         "--emnist-split": emnist_split is not None,
@@ -80,7 +84,12 @@ def load(
         path = _existing(source)
         if is_parquet(path):
             _refuse_unused(source, given, _PARQUET_OPTIONS)
-            columns = Columns(image=image_column or "image", label=label_column or "label", id=id_column)
+            columns = Columns(
+                image=image_column or "image",
+                label=label_column or "label",
+                id=id_column,
+                attributes=parse_attributes(by) if by is not None else (),
+            )
             train, test = load_parquet(path, columns, form)
         else:
             _refuse_unused(source, given, set())

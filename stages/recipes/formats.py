@@ -12,8 +12,10 @@ from typing import Any
 
 import yaml
 
-from stages.recipes.plan import CURVE, Step, partition_step, plan, planned_clients
+from stages.recipes.files import CURVE
+from stages.recipes.plan import partition_step, plan, planned_clients
 from stages.recipes.recipe import Recipe
+from stages.recipes.step import Step
 
 Group = list[Step]
 

@@ -6,23 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from artifacts.errors import UsageError
-from stages.hyperparameters import HyperParameters
 from stages.progress import Summary
-from stages.recipes.plan import Step
+from stages.recipes.declared import parameters
+from stages.recipes.step import Step
 
 
 def perform(step: Step, root: Path) -> Summary:
     """Run one step in the run folder `root`. Outputs that a killed step left half done are replaced."""
     return _CALLS[step.command](step, root)
-
-
-def _params(declared: type[Any], step: Step) -> Any:
-    assert issubclass(declared, HyperParameters)
-    try:
-        return declared.from_mapping(step.params)
-    except ValueError as error:
-        raise UsageError(f"{step.command}: {error}.") from error
 
 
 def _paths(step: Step, root: Path) -> list[Path]:
@@ -35,14 +26,13 @@ def _files(step: Step, root: Path, *names: str) -> dict[str, Any]:
 
 
 def _partition(step: Step, root: Path) -> Summary:
-    from stages.data.params import PartitionParams
     from stages.partition import partition
 
     folder = step.options.get("root")
     return partition(
         step.inputs[0],
         root,
-        params=_params(PartitionParams, step),
+        params=parameters(step),
         seed=step.options["seed"],
         root=Path(folder) if folder else None,
         download=bool(step.options.get("download", False)),
@@ -52,26 +42,23 @@ def _partition(step: Step, root: Path) -> Summary:
 
 def _init_model(step: Step, root: Path) -> Summary:
     from stages.init_model import init_model
-    from stages.nets.params import NetParams
 
     like, seed = root / step.options["like"], step.options["seed"]
-    return init_model(like, root / step.out, params=_params(NetParams, step), seed=seed, force=True)
+    return init_model(like, root / step.out, params=parameters(step), seed=seed, force=True)
 
 
 def _train_generator(step: Step, root: Path) -> Summary:
-    from stages.methods.params.generator import GeneratorTraining
     from stages.train_generator import train_generator
 
-    params, seed = _params(GeneratorTraining, step), step.options["seed"]
+    params, seed = parameters(step), step.options["seed"]
     return train_generator(_paths(step, root), root / step.out, params=params, seed=seed, force=True)
 
 
 def _synthesize(step: Step, root: Path) -> Summary:
-    from stages.methods.params.synthesis import Synthesis
     from stages.synthesize import synthesize
 
     (generator,), sheet = _paths(step, root), _files(step, root, "sheet")
-    params, seed = _params(Synthesis, step), step.options["seed"]
+    params, seed = parameters(step), step.options["seed"]
     return synthesize(generator, root / step.out, params=params, seed=seed, **sheet, force=True)
 
 
@@ -83,33 +70,28 @@ def _shuffle(step: Step, root: Path) -> Summary:
 
 
 def _train_client(step: Step, root: Path) -> Summary:
-    from stages.methods.params.local_training import LocalTraining
     from stages.train_client import train_client
 
     model, *data = _paths(step, root)
-    params, seed = _params(LocalTraining, step), step.options["seed"]
+    params, seed = parameters(step), step.options["seed"]
     states = _files(step, root, "state", "server_state", "state_out")
     return train_client(model, data, root / step.out, params=params, seed=seed, **states, force=True)
 
 
 def _encode(step: Step, root: Path) -> Summary:
     from stages.encode import encode
-    from stages.methods.params.encoding import Encoding
 
     model, update = _paths(step, root)
     before = _files(step, root, "previous")
-    return encode(model, update, root / step.out, params=_params(Encoding, step), **before, force=True)
+    return encode(model, update, root / step.out, params=parameters(step), **before, force=True)
 
 
 def _aggregate(step: Step, root: Path) -> Summary:
     from stages.aggregate import aggregate
-    from stages.methods.params.aggregation import Aggregation
 
     model, *messages = _paths(step, root)
     states, result = _files(step, root, "state", "state_out"), step.options.get("as", "model")
-    return aggregate(
-        model, messages, root / step.out, params=_params(Aggregation, step), result=result, **states, force=True
-    )
+    return aggregate(model, messages, root / step.out, params=parameters(step), result=result, **states, force=True)
 
 
 def _evaluate(step: Step, root: Path) -> Summary:

@@ -1,4 +1,8 @@
-"""Recipes: whole pipelines as data. A recipe names the parameters of each stage; presets change some of them."""
+"""Recipes: whole pipelines as data. A recipe names the parameters of each stage; presets change some of them.
+
+`extends: RECIPE` (or `RECIPE/PRESET`) begins with another recipe's values; what is said here goes over them, a section
+key by key. Presets and the other recipe's name are not taken over.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,13 @@ from artifacts.errors import UsageError
 from stages.recipes.params_file import read_mapping
 
 _FOLDER = Path(__file__).parent
+_FILES = (".yaml", ".yml", ".toml")
 STAGES = (
     "partition", "train-generator", "synthesize", "init-model", "train-client", "encode", "aggregate", "evaluate",
 )  # fmt: skip
-Synthetic = Literal["none", "own", "shuffled"]
-_TOP = {"about", "rounds", "participation", "synthetic"}
+Synthetic = Literal["none", "own", "shuffled", "pooled"]
+_SETTABLE = ("rounds", "participation", "synthetic")
+_TOP = ("about", *_SETTABLE, "sweep", "target")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +31,11 @@ class Recipe:
     """`participation` is the share of the clients that take part in a round, the paper's C.
 
     `synthetic` says which synthetic data a client trains on beside its own: none, what its own generator made, or its
-    part of what all clients' generators made, shuffled by the server (Fedssyn).
+    part of what all clients' generators made, shuffled by the server (Fedssyn). With `pooled` no client trains: one
+    central party does, on all the synthetic data and nothing else.
+
+    `sweep` maps targets of `--set` (and `seed`) to lists of values, a run for each point of their product; `target` is
+    the accuracy that the comparison of these runs counts rounds to.
     """
 
     name: str
@@ -33,24 +43,45 @@ class Recipe:
     participation: float = 1.0
     about: str = ""
     synthetic: Synthetic = "none"
+    sweep: Mapping[str, Any] = field(default_factory=dict)
+    target: float | None = None
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.rounds, int) or isinstance(self.rounds, bool) or self.rounds < 1:
-            raise UsageError(f"recipe {self.name}: rounds must be a whole number of at least 1, found {self.rounds!r}.")
+            raise self._error(f"rounds must be a whole number of at least 1, found {self.rounds!r}")
         if not isinstance(self.participation, int | float) or not 0 < self.participation <= 1:
-            raise UsageError(
-                f"recipe {self.name}: participation must be above 0 and at most 1, found {self.participation!r}."
-            )
+            raise self._error(f"participation must be above 0 and at most 1, found {self.participation!r}")
         if self.synthetic not in get_args(Synthetic):
-            known = ", ".join(get_args(Synthetic))
-            raise UsageError(f"recipe {self.name}: synthetic must be one of {known}; found {self.synthetic!r}.")
+            raise self._error(f"synthetic must be one of {', '.join(get_args(Synthetic))}; found {self.synthetic!r}")
+        if self.target is not None and not (isinstance(self.target, int | float) and 0 < self.target <= 1):
+            raise self._error(f"target must be an accuracy above 0 and at most 1, found {self.target!r}")
+        if not isinstance(self.sweep, Mapping):
+            raise self._error(f"sweep must map targets to lists of values, found {self.sweep!r}")
+        object.__setattr__(self, "sweep", dict(self._axis(*axis) for axis in self.sweep.items()))
+        for command, section in self.stages.items():
+            if not isinstance(section, Mapping):
+                raise self._error(f"{command} must be a mapping of names to values, found {section!r}")
+
+    def _axis(self, target: Any, values: Any) -> tuple[str, list[Any]]:
+        """A target of the sweep, spelt as `--set` spells it, with its values."""
+        try:
+            spelt = target if target == "seed" else canonical(str(target))
+        except ValueError as error:
+            raise self._error(f"sweep over {target!r}: {error}; or seed") from error
+        if not isinstance(values, list) or not values:
+            raise self._error(f"sweep over {target}: give a list of one value or more, found {values!r}")
+        return spelt, values
+
+    def _error(self, what: str) -> UsageError:
+        return UsageError(f"recipe {self.name}: {what}.")
 
     def section(self, command: str) -> dict[str, Any]:
         return dict(self.stages.get(command, {}))
 
     def to_yaml(self) -> str:
-        values = {key: getattr(self, key) for key in ("name", "about", "rounds", "participation", "synthetic")}
+        """What one run is made by; sweep and target belong to the comparison of several."""
+        values = {key: getattr(self, key) for key in ("name", "about", *_SETTABLE)}
         return yaml.safe_dump(
             values | {k: dict(v) for k, v in self.stages.items()}, sort_keys=False, allow_unicode=True
         )
@@ -60,45 +91,98 @@ def names() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
 
 
+def presets(name: str) -> list[str]:
+    return list(read_mapping(_path(name)).get("presets", {}))
+
+
 def load_recipe(name: str, preset: str | None = None) -> Recipe:
     """A recipe by its name, or from a YAML or TOML file."""
-    path = _FOLDER / f"{name}.yaml"
-    if name not in names():
-        path = Path(name)
-        if path.suffix not in (".yaml", ".yml", ".toml"):
-            raise UsageError(f"no recipe {name!r}. Known: {', '.join(names())}; or give a .yaml or .toml file.")
-    values = read_mapping(path)
-    presets = values.pop("presets", {})
-    values.pop("name", None)
-    if preset is not None:
-        if preset not in presets:
-            raise UsageError(f"recipe {path.stem} has no preset {preset!r}. Known: {', '.join(presets) or 'none'}.")
-        values = _merged(values, presets[preset])
-    unknown = sorted(values.keys() - _TOP - set(STAGES))
+    path = _path(name)
+    values = _values(path, preset, ())
+    unknown = sorted(values.keys() - {*_TOP, *STAGES})
     if unknown:
-        raise UsageError(f"recipe {path}: unknown key {unknown[0]!r}. Known: {', '.join([*sorted(_TOP), *STAGES])}.")
+        raise UsageError(f"recipe {path}: unknown key {unknown[0]!r}. Known: {', '.join([*_TOP, *STAGES])}.")
     stages = {command: values[command] or {} for command in STAGES if command in values}
+    if "rounds" not in values:
+        raise UsageError(f"recipe {path}: rounds is missing.")
     return Recipe(name=path.stem, stages=stages, **{key: values[key] for key in _TOP if key in values})
 
 
-def change(recipe: Recipe, settings: Sequence[str], rounds: int | None) -> Recipe:
-    """Apply `--set stage.key=value` (values as in YAML) and `--rounds`."""
+def canonical(target: str) -> str:
+    """A target of `--set` as recipes spell it; `ValueError` where there is no such thing."""
+    stage, dot, key = target.rpartition(".")
+    if not dot and key in _SETTABLE:
+        return key
+    if stage in STAGES and key:
+        return f"{stage}.{key.replace('-', '_')}"
+    raise ValueError(
+        f"write stage.key=value, the stage one of {', '.join(STAGES)}; or one of {', '.join(_SETTABLE)} without a stage"
+    )
+
+
+def assigned(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """The recipe with other values for some targets, which `canonical` has spelt."""
     stages = {command: dict(section) for command, section in recipe.stages.items()}
     top: dict[str, Any] = {}
-    for setting in settings:
-        target, equals, text = setting.partition("=")
+    for target, value in values.items():
         stage, dot, key = target.rpartition(".")
-        value = yaml.safe_load(text) if equals else None
-        if equals and not dot and key in ("participation", "rounds", "synthetic"):
-            top[key] = value
-        elif equals and stage in STAGES and key:
+        if dot:
             stages.setdefault(stage, {}).pop(key.replace("_", "-"), None)
-            stages[stage][key.replace("-", "_")] = value
+            stages[stage][key] = value
         else:
-            raise UsageError(f"--set {setting}: write stage.key=value, the stage one of {', '.join(STAGES)}.")
-    if rounds is not None:
-        top["rounds"] = rounds
+            top[key] = value
     return replace(recipe, stages=stages, **top)
+
+
+def change(recipe: Recipe, settings: Sequence[str], rounds: int | None) -> Recipe:
+    """Apply `--set stage.key=value` (values as in YAML) and `--rounds`. What is set is not swept over any more."""
+    values: dict[str, Any] = {}
+    for setting in settings:
+        target, _, text = setting.partition("=")
+        try:
+            values[canonical(target if "=" in setting else "")] = yaml.safe_load(text)
+        except (ValueError, yaml.YAMLError) as error:
+            raise UsageError(f"--set {setting}: {' '.join(str(error).split())}.") from error
+    if rounds is not None:
+        values["rounds"] = rounds
+    left = {target: swept for target, swept in recipe.sweep.items() if target not in values}
+    return assigned(replace(recipe, sweep=left), values)
+
+
+def _path(name: str, beside: Path = Path()) -> Path:
+    """A recipe of ours by its name; else a file, found from the folder of the recipe that names it."""
+    if name in names():
+        return _FOLDER / f"{name}.yaml"
+    if Path(name).suffix not in _FILES:
+        raise UsageError(f"no recipe {name!r}. Known: {', '.join(names())}; or give a .yaml or .toml file.")
+    return beside / name
+
+
+def _values(path: Path, preset: str | None, seen: tuple[Path, ...]) -> dict[str, Any]:
+    """The recipe's own values over those that it extends, and the preset over both."""
+    if path.resolve() in seen:
+        raise UsageError(f"recipe {path} extends itself, by way of {', '.join(p.name for p in seen)}.")
+    values = read_mapping(path)
+    own_presets = values.pop("presets", {})
+    values.pop("name", None)
+    extends = values.pop("extends", None)
+    if extends is not None:
+        if not isinstance(extends, str):
+            raise UsageError(f"recipe {path}: extends must name a recipe, found {extends!r}.")
+        base, base_preset = _base(extends)
+        below = _values(_path(base, path.parent), base_preset, (*seen, path.resolve()))
+        values = _merged(below, values)
+    if preset is not None:
+        if preset not in own_presets:
+            raise UsageError(f"recipe {path.stem} has no preset {preset!r}. Known: {', '.join(own_presets) or 'none'}.")
+        values = _merged(values, own_presets[preset])
+    return values
+
+
+def _base(extends: str) -> tuple[str, str | None]:
+    """RECIPE or RECIPE/PRESET, as after `--preset`; a path to a file is left whole."""
+    name, _, preset = extends.partition("/")
+    return (extends, None) if Path(extends).suffix in _FILES else (name, preset or None)
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

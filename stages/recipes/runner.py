@@ -11,27 +11,49 @@ from typing import Any
 import yaml
 
 from artifacts import atomic
-from artifacts.errors import UsageError
+from artifacts.errors import InputError, UsageError
 from artifacts.places import RunFolder
 from stages.progress import Report, Summary, silent
+from stages.recipes.declared import check
+from stages.recipes.files import PARTITION_RECORD
 from stages.recipes.perform import perform
-from stages.recipes.plan import PARTITION_RECORD, Step, partition_step, plan
+from stages.recipes.plan import partition_step, plan
 from stages.recipes.recipe import Recipe
+from stages.recipes.step import Step
 from stages.recipes.workers import Workers
 
 
 def run(recipe: Recipe, out: Path, *, seed: int, workers: int, report: Report = silent) -> Summary:
     """Run the recipe in the folder `out`, going on where an earlier run stopped."""
-    if workers < 1:
-        raise UsageError(f"--workers must be at least 1, found {workers}.")
-    folder = RunFolder(out)
-    _claim(folder, recipe, seed)
+    with Workers(workers) as pool:
+        return finish(recipe, out, begin(recipe, out, seed), pool, report)
+
+
+def finish(recipe: Recipe, out: Path, steps: list[Step], pool: Workers, report: Report = silent) -> Summary:
+    """Perform those of the run's steps that are not done yet."""
+    tally = _Tally(recipe, steps, out, report)
+    _execute(steps, out, pool, tally.add)
+    return tally.summary()
+
+
+def begin(recipe: Recipe, out: Path, seed: int) -> list[Step]:
+    """Claim the folder, divide the data unless that is done, and return the steps that follow, done or not."""
+    if recipe.sweep:
+        raise UsageError(f"recipe {recipe.name} is a sweep: several runs, each in its own folder.")
+    check(recipe)
+    _claim(RunFolder(out), recipe, seed)
     if not (out / PARTITION_RECORD).exists():
         perform(partition_step(recipe, seed), out)
-    steps = plan(recipe, folder.client_names(), seed)
-    tally = _Tally(recipe, steps, out, report)
-    _execute(steps, out, workers, tally.add)
-    return tally.summary()
+    return plan(recipe, _clients(out), seed)
+
+
+def _clients(out: Path) -> list[str]:
+    """Those who were given data; a central party that has none is not among them."""
+    path = out / PARTITION_RECORD
+    try:
+        return sorted(json.loads(path.read_text())["clients"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no record that partition wrote ({error}). Choose another --out.") from error
 
 
 def _claim(folder: RunFolder, recipe: Recipe, seed: int) -> None:
@@ -51,23 +73,20 @@ def _claim(folder: RunFolder, recipe: Recipe, seed: int) -> None:
     atomic.write(record, [text.encode()], force=True)
 
 
-def _execute(steps: list[Step], root: Path, workers: int, finished: Callable[[Step], None]) -> None:
-    """Perform what is not done yet, each step as soon as its inputs exist, on `workers` processes."""
+def _execute(steps: list[Step], root: Path, pool: Workers, finished: Callable[[Step], None]) -> None:
+    """Perform what is not done yet, each step as soon as its inputs exist, on the processes of `pool`."""
     queue = _Queue([step for step in steps if not is_done(step, root)])
-    if not queue.left:
-        return
-    with Workers(min(workers, queue.left)) as pool:
-        while queue.left:
-            for worker in pool.idle():
-                step = queue.take(worker.known)
-                if step is not None:
-                    worker.known.add(step.owner)
-                    worker.start(step, (perform, (step, root)))
-            worker = pool.next_finished()
-            step = worker.task
-            worker.finish()
-            finished(step)
-            queue.finished(step)
+    while queue.left:
+        for worker in pool.idle(queue.left):
+            step = queue.take(worker.known)
+            if step is not None:
+                worker.known.add(step.owner)
+                worker.start(step, (perform, (step, root)))
+        worker = pool.next_finished()
+        step = worker.task
+        worker.finish()
+        finished(step)
+        queue.finished(step)
 
 
 def is_done(step: Step, root: Path) -> bool:

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
 
-from artifacts.errors import FedsynthError, InputError
+from artifacts.errors import FedsynthError, InputError, UsageError
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -49,10 +49,13 @@ class Worker:
 
 
 class Workers:
-    """A pool without a queue: the caller decides which worker does what."""
+    """A pool without a queue: the caller decides which worker does what. Processes start when they are needed."""
 
     def __init__(self, count: int) -> None:
-        self.all = [Worker(number) for number in range(count)]
+        if count < 1:
+            raise UsageError(f"--workers must be at least 1, found {count}.")
+        self._count = count
+        self.all: list[Worker] = []
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +70,11 @@ class Workers:
         for worker in self.all:
             worker.process.join()
 
-    def idle(self) -> list[Worker]:
+    def idle(self, most: int | None = None) -> list[Worker]:
+        """Those without a task; for fewer than `count` tasks no more than `most` processes are started."""
+        wanted = self._count if most is None else min(self._count, most)
+        while len(self.all) < wanted:
+            self.all.append(Worker(len(self.all)))
         return [worker for worker in self.all if worker.task is None]
 
     def next_finished(self) -> Worker:

@@ -8,13 +8,15 @@ from stages.data.params import PartitionParams
 
 
 def test_defaults_are_filled_in_only_where_they_are_used() -> None:
-    assert PartitionParams(clients=5).to_json() == {"clients": 5, "scheme": "iid", "test_fraction": 0.2}
+    always = {"scheme": "iid", "test_fraction": 0.2, "mix": 0.0, "held_out": 0.0, "central": False}
+    assert PartitionParams(clients=5).to_json() == {"clients": 5, **always}
     assert PartitionParams(clients=5, scheme="dirichlet").alpha == 0.5
     assert PartitionParams(clients=5, scheme="classes").classes_per_client == 2
     assert PartitionParams(clients=5, scheme="shards").shards_per_client == 2
 
 
-def test_natural_may_leave_the_number_of_clients_open() -> None:
+def test_natural_and_attributes_may_leave_the_number_of_clients_open() -> None:
+    assert PartitionParams(scheme="attributes", by="shape,x:2").clients is None
     assert PartitionParams(scheme="natural", id_column="writer").clients is None
     assert PartitionParams(scheme="natural", id_column="writer", clients=3).clients == 3
 
@@ -33,6 +35,16 @@ def test_natural_may_leave_the_number_of_clients_open() -> None:
         ({"clients": 2, "scheme": "classes", "classes_per_client": 0}, "--classes-per-client must be at least 1"),
         ({"clients": 2, "scheme": "shards", "shards_per_client": 0}, "--shards-per-client must be at least 1"),
         ({"scheme": "natural"}, "--id-column needs a value"),
+        ({"scheme": "attributes"}, "--by needs a value with --scheme attributes"),
+        ({"clients": 2, "by": "shape"}, "--by must be left out of --scheme iid"),
+        ({"scheme": "attributes", "by": "shape,,x"}, "--by must be columns with commas between"),
+        ({"scheme": "attributes", "by": "x:two"}, "--by must be columns with commas between"),
+        ({"scheme": "attributes", "by": "x:1"}, "cut into 2 to 100 parts, found 1"),
+        ({"scheme": "attributes", "by": "x:2, x:3"}, "each column once, found 'x' twice"),
+        ({"clients": 2, "mix": 1.1}, "--mix must be from 0 to 1, found 1.1"),
+        ({"clients": 2, "mix": -0.1}, "--mix must be from 0 to 1"),
+        ({"clients": 2, "held_out": 1}, "--held-out must be 0 or more and below 1, found 1.0"),
+        ({"clients": 2, "held_out": -0.1}, "--held-out must be 0 or more and below 1"),
         ({"clients": 2, "test_fraction": 0}, "--test-fraction must be between 0 and 1"),
         ({"clients": 2, "test_fraction": 1}, "--test-fraction must be between 0 and 1"),
         ({"clients": 2, "image_size": 0}, "--image-size must be at least 1"),

@@ -122,7 +122,7 @@ NO_BYTES = pa.array([{"bytes": None, "path": "cat.png"}] * 2, IMAGE_TYPE)
         ({"label": pa.array([0, 2**62])}, "found 0 to 4611686018427387904"),
         ({"writer": pa.array(["a", None])}, "column 'writer': 1 rows have no id"),
         ({"writer": pa.array([0.5, 1.5])}, "must hold text or whole numbers, found double"),
-        ({"writer": pa.array(["a", "b" * 2000])}, "an id is longer than 1024"),
+        ({"writer": pa.array(["a", "b" * 2000])}, "one id is longer than 1024"),
         ({"writers": pa.array(["a", "b"])}, "no one column 'writer'"),
     ],
 )

@@ -3,6 +3,7 @@
 import io
 import json
 import stat
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -78,6 +79,91 @@ def test_a_finished_folder_is_refused_and_an_unfinished_one_completed(uneven, tm
         assert (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes() == path.read_bytes()
     with pytest.raises(InputError, match="client '01' of another partition"):
         partition("digits", tmp_path / "b", params=PartitionParams(clients=1), seed=0, force=True)
+
+
+@pytest.fixture(scope="module")
+def held_out(tmp_path_factory):
+    """As `uneven`, with a tenth of each client held out; clients of four rows and fewer hold nothing out."""
+    folder = tmp_path_factory.mktemp("held-out") / "run"
+    params = PartitionParams(clients=40, scheme="dirichlet", alpha=0.05, held_out=0.1)
+    return folder, partition("digits", folder, params=params, seed=5)
+
+
+def test_what_is_held_out_is_private_and_no_part_of_the_data(held_out, tmp_path):
+    folder, summary = held_out
+    params = PartitionParams(clients=40, scheme="dirichlet", alpha=0.05)
+    partition("digits", tmp_path / "whole", params=params, seed=5)
+    without = set()
+    for place in sorted((folder / "clients").iterdir()):
+        everything = rows(tmp_path / "whole/clients" / place.name / "private/data.parquet")
+        kept, aside = rows(place / "private/data.parquet"), []
+        if (place / "private/held-out.parquet").exists():
+            aside = rows(place / "private/held-out.parquet")
+            about = load_dataset(place / "private/held-out.parquet").metadata
+            assert (about.custody, about.client) == ("private", place.name)
+        else:
+            without.add(place.name)
+        assert sorted(kept + aside) == sorted(everything)
+        assert len(aside) == int(0.1 * len(everything) + 0.5)
+        assert kept
+    assert without, "every client was large: the test shows nothing"
+    assert summary["held_out_examples"] + summary["train_examples"] + summary["test_examples"] == 1797
+    record = json.loads((folder / "simulation/partition.json").read_text())
+    assert without.isdisjoint(record["held_out_examples"])
+    assert (folder / "public/test.parquet").read_bytes() == (tmp_path / "whole/public/test.parquet").read_bytes()
+
+
+def test_another_share_leaves_no_old_file_behind(tmp_path):
+    partition("digits", tmp_path / "run", params=PartitionParams(clients=2, held_out=0.1), seed=0)
+    assert len(list((tmp_path / "run").rglob("held-out.parquet"))) == 2
+    partition("digits", tmp_path / "run", params=PartitionParams(clients=2), seed=0, force=True)
+    assert list((tmp_path / "run").rglob("held-out.parquet")) == []
+
+
+def test_nothing_mixed_changes_no_byte_and_mixing_keeps_the_rows(uneven, tmp_path):
+    options = {"clients": 4, "scheme": "dirichlet", "alpha": 0.1}
+    partition("digits", tmp_path / "zero", params=PartitionParams(**options, mix=0.0), seed=5)
+    for path in uneven.rglob("*.*"):
+        assert (tmp_path / "zero" / path.relative_to(uneven)).read_bytes() == path.read_bytes()
+    partition("digits", tmp_path / "mixed", params=PartitionParams(**options, mix=0.5), seed=5)
+    before, after = (
+        [rows(folder / f"clients/{client}/private/data.parquet") for client in ("00", "01", "02", "03")]
+        for folder in (uneven, tmp_path / "mixed")
+    )
+    assert [len(part) for part in after] == [len(part) for part in before]
+    assert sorted(chain(*after)) == sorted(chain(*before))
+    assert before != after
+    with pytest.raises(ValueError, match="--mix must be from 0 to 1"):
+        PartitionParams(**options, mix=1.5)
+
+
+def test_mixed_clients_keep_the_names_of_their_ids(tmp_path):
+    people(tmp_path / "people.parquet", [f"p{n % 5}" for n in range(50)])
+    params = PartitionParams(scheme="natural", id_column="person", mix=1.0)
+    partition(str(tmp_path / "people.parquet"), tmp_path / "run", params=params, seed=0)
+    assert len(list((tmp_path / "run/clients").iterdir())) == 4
+
+
+def test_a_central_party_has_a_key_and_no_data(tmp_path):
+    partition("digits", tmp_path / "run", params=PartitionParams(clients=2, central=True), seed=0)
+    place = tmp_path / "run/clients/central"
+    assert (place / "private/client.key").exists()
+    assert list(place.rglob("*.parquet")) == []
+    assert list(json.loads((tmp_path / "run/simulation/partition.json").read_text())["clients"]) == ["00", "01"]
+    partition("digits", tmp_path / "run", params=PartitionParams(clients=2, central=True), seed=0, force=True)
+    with pytest.raises(InputError, match="client 'central' of another partition"):
+        partition("digits", tmp_path / "run", params=PartitionParams(clients=2), seed=0, force=True)
+    people(tmp_path / "people.parquet", [f"{['central', 'north'][n % 2]}" for n in range(20)])
+    params = PartitionParams(scheme="natural", id_column="person", central=True, test_fraction=0.5)
+    seeds = range(4)  # either id may be the one held out for testing
+    told = []
+    for seed in seeds:
+        try:
+            partition(str(tmp_path / "people.parquet"), tmp_path / f"run {seed}", params=params, seed=seed)
+        except InputError as error:
+            told.append(str(error))
+    assert told
+    assert "--central makes one of that name" in told[0]
 
 
 def people(path, ids):

@@ -1,0 +1,45 @@
+"""The parameters of a step, by the declaration of its command; so that a recipe is found wrong before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from artifacts.errors import UsageError
+from stages.data.params import PartitionParams
+from stages.hyperparameters import HyperParameters
+from stages.methods.params.aggregation import Aggregation
+from stages.methods.params.encoding import Encoding
+from stages.methods.params.generator import GeneratorTraining
+from stages.methods.params.local_training import LocalTraining
+from stages.methods.params.synthesis import Synthesis
+from stages.nets.params import NetParams
+from stages.recipes.plan import partition_step, plan
+from stages.recipes.recipe import Recipe
+from stages.recipes.step import Step
+
+_DECLARED: dict[str, type[HyperParameters]] = {
+    "partition": PartitionParams,
+    "train-generator": GeneratorTraining,
+    "synthesize": Synthesis,
+    "init-model": NetParams,
+    "train-client": LocalTraining,
+    "encode": Encoding,
+    "aggregate": Aggregation,
+}
+
+
+def parameters(step: Step) -> Any:
+    """What the step says, as its command's own class, which checks it."""
+    try:
+        return _DECLARED[step.command].from_mapping(step.params)
+    except ValueError as error:
+        raise UsageError(f"{step.command}: {error}.") from error
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse a recipe whose parameters are wrong: those of one round with one client are those of all."""
+    steps = [partition_step(recipe, 0), *plan(replace(recipe, rounds=1), ["00"], 0)]
+    for step in steps:
+        if step.command in _DECLARED:
+            parameters(step)

@@ -1,0 +1,62 @@
+"""Where the files of a run stand, relative to its folder. One name for each, so that no two steps disagree."""
+
+from __future__ import annotations
+
+from stages.methods.params.local_training import SENDS_STATE
+from stages.partition import numbered_clients
+
+TEST = "public/test.parquet"
+PARTITION_RECORD = "simulation/partition.json"
+CURVE, CURVE_PICTURE, CONFUSION_PICTURE = "metrics/curve.csv", "metrics/curve.png", "metrics/confusion.png"
+
+
+def model_file(round: int) -> str:
+    return f"server/outbox/model-{round:04}.safetensors" if round else "public/model-0000.safetensors"
+
+
+def metrics_file(round: int) -> str:
+    return f"metrics/round-{round:04}.json"
+
+
+def data_file(client: str) -> str:
+    return f"clients/{client}/private/data.parquet"
+
+
+def generator_file(client: str) -> str:
+    return f"clients/{client}/private/generator.safetensors"
+
+
+def contact_sheet(client: str) -> str:
+    return f"clients/{client}/private/synthetic.png"
+
+
+def own_synthetic(client: str, *, leaves: bool) -> str:
+    """What the client's generator made: in its outbox if it leaves, else private."""
+    return f"clients/{client}/{'outbox' if leaves else 'private'}/synthetic.parquet"
+
+
+def shuffled_parts(count: int) -> list[str]:
+    """What the server deals out. Parts are numbered, whatever clients are called."""
+    return [f"server/outbox/synthetic-{number}.parquet" for number in numbered_clients(count)]
+
+
+def update_file(client: str, round: int) -> str:
+    return f"clients/{client}/private/update-{round:04}.safetensors"
+
+
+def message_file(client: str, round: int) -> str:
+    return f"clients/{client}/outbox/message-{round:04}.safetensors"
+
+
+def kept_state(client: str, round: int) -> str:
+    return f"clients/{client}/private/state-{round:04}.safetensors"
+
+
+def sent_state(client: str, round: int) -> str:
+    return f"clients/{client}/outbox/state-{round:04}.safetensors"
+
+
+def server_state(algorithm: str, round: int) -> str:
+    """Control variates go down to the clients; FedDyn's h stays with the server."""
+    folder = "outbox" if algorithm in SENDS_STATE else "private"
+    return f"server/{folder}/state-{round:04}.safetensors"

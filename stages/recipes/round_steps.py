@@ -1,0 +1,111 @@
+"""One round of a federated algorithm: what each client does, and what the server makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stages.methods.params.local_training import KEEPS_STATE, SENDS_STATE, LocalTraining
+from stages.recipes.files import kept_state, message_file, model_file, sent_state, server_state, update_file
+from stages.recipes.recipe import Recipe
+from stages.recipes.step import Step
+
+
+def client_steps(
+    recipe: Recipe, client: str, round: int, last: int | None, data: Sequence[str], seed: int
+) -> list[Step]:
+    """What a client does in a round; `last` is the round in which it took part before."""
+    algorithm = _algorithm(recipe)
+    keeps, sends = algorithm in KEEPS_STATE, algorithm in SENDS_STATE
+    model, update = model_file(round - 1), update_file(client, round)
+    states = {}
+    if keeps and last is not None:
+        states["state"] = kept_state(client, last)
+    if sends and round > 1:
+        states["server_state"] = server_state(algorithm, round - 1)
+    new_state = {"state_out": kept_state(client, round)} if keeps else {}
+    encoding = recipe.section("encode")
+    if algorithm == "fednova":
+        encoding["tell_steps"] = True
+    steps = [
+        Step(
+            command="train-client",
+            owner=client,
+            round=round,
+            inputs=(model, *data),
+            needs=tuple(states.values()),
+            out=update,
+            also_writes=tuple(new_state.values()),
+            params=recipe.section("train-client"),
+            options={"seed": seed, **states, **new_state},
+        ),
+        Step(
+            command="encode",
+            owner=client,
+            round=round,
+            inputs=(model, update),
+            out=message_file(client, round),
+            params=encoding,
+        ),
+    ]
+    if sends:
+        before = {"previous": states["state"]} if "state" in states else {}
+        steps.append(
+            Step(
+                command="encode",
+                owner=client,
+                round=round,
+                inputs=(model, kept_state(client, round)),
+                # After the message, not beside it: the order of a ledger's entries must not depend on chance.
+                needs=(message_file(client, round), *before.values()),
+                out=sent_state(client, round),
+                params={"method": "state"},
+                options=before,
+            )
+        )
+    return steps
+
+
+def server_steps(recipe: Recipe, chosen: Sequence[str], round: int, num_clients: int) -> list[Step]:
+    """The next model and, where the algorithm has one, the server's next state."""
+    algorithm = _algorithm(recipe)
+    params = recipe.section("aggregate")
+    model = model_file(round - 1)
+    before = {"state": server_state(algorithm, round - 1)} if round > 1 else {}
+    options: dict[str, str] = {}
+    if algorithm == "fednova":
+        params |= {"rule": "fednova", "momentum": recipe.section("train-client").get("momentum", 0.0)}
+    if algorithm == "feddyn":
+        alpha = recipe.section("train-client").get("alpha")
+        params |= {"rule": "feddyn", "clients": num_clients} | ({"alpha": alpha} if alpha is not None else {})
+        options = {**before, "state_out": server_state(algorithm, round)}
+    steps = [
+        Step(
+            command="aggregate",
+            owner="server",
+            round=round,
+            inputs=(model, *(message_file(client, round) for client in chosen)),
+            needs=tuple(path for key, path in options.items() if key == "state"),
+            out=model_file(round),
+            also_writes=tuple(path for key, path in options.items() if key == "state_out"),
+            params=params,
+            options=options,
+        )
+    ]
+    if algorithm in SENDS_STATE:
+        steps.append(
+            Step(
+                command="aggregate",
+                owner="server",
+                round=round,
+                inputs=(model, *(sent_state(client, round) for client in chosen)),
+                needs=(model_file(round), *before.values()),  # one after the other, as above
+                out=server_state(algorithm, round),
+                params={"clients": num_clients},
+                options={"as": "state", **before},
+            )
+        )
+    return steps
+
+
+def _algorithm(recipe: Recipe) -> str:
+    return str(recipe.section("train-client").get("algorithm", LocalTraining.algorithm))
