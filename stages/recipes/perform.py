@@ -82,7 +82,7 @@ def _encode(step: Step, root: Path) -> Summary:
     from stages.encode import encode
 
     model, update = _paths(step, root)
-    before = _files(step, root, "previous")
+    before = _files(step, root, "previous", "before")
     return encode(model, update, root / step.out, params=parameters(step), **before, force=True)
 
 
@@ -90,7 +90,7 @@ def _aggregate(step: Step, root: Path) -> Summary:
     from stages.aggregate import aggregate
 
     model, *messages = _paths(step, root)
-    states, result = _files(step, root, "state", "state_out"), step.options.get("as", "model")
+    states, result = _files(step, root, "state", "state_out", "before"), step.options.get("as", "model")
     return aggregate(model, messages, root / step.out, params=parameters(step), result=result, **states, force=True)
 
 

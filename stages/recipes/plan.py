@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from artifacts import keys
 from artifacts.errors import UsageError
 from stages.partition import numbered_clients
 from stages.randomness import numpy_stream
@@ -22,9 +23,10 @@ from stages.recipes.files import (
     model_file,
 )
 from stages.recipes.recipe import Recipe
-from stages.recipes.round_steps import client_steps, server_steps
+from stages.recipes.round_steps import client_steps, is_noised, server_steps
 from stages.recipes.step import Step
 from stages.recipes.synthetic_steps import synthetic_steps, training_data
+from stages.sample_clients import drawn
 
 
 def planned_clients(recipe: Recipe) -> list[str]:
@@ -78,7 +80,7 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
     data = training_data(recipe, clients)
     last_round: dict[str, int] = {}
     for round in range(1, recipe.rounds + 1):
-        chosen = participants(list(data), recipe.participation, round, seed)
+        chosen = participants(recipe, list(data), round, seed)
         for client in chosen:
             steps += client_steps(recipe, client, round, last_round.get(client), data[client], seed)
             last_round[client] = round
@@ -87,13 +89,18 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
     return steps
 
 
-def participants(clients: Sequence[str], participation: float, round: int, seed: int) -> list[str]:
-    """The clients of a round: a uniform draw without replacement from the server's stream, at least one."""
-    count = max(1, round_half_up(participation * len(clients)))
+def participants(recipe: Recipe, clients: Sequence[str], round: int, seed: int) -> list[str]:
+    """The clients of a round: a uniform draw without replacement from the server's stream, at least one.
+
+    Under client-level DP a secret Poisson sample, as `sample-clients` draws it from the simulation's server key.
+    """
+    if is_noised(recipe):
+        return drawn(clients, recipe.participation, round, keys.simulated(seed, "server"))
+    count = max(1, round_half_up(recipe.participation * len(clients)))
     if count == len(clients):
         return list(clients)
-    drawn = numpy_stream(seed, stage="run", round=round, of="participants").choice(len(clients), count, replace=False)
-    return [clients[index] for index in sorted(drawn)]
+    rows = numpy_stream(seed, stage="run", round=round, of="participants").choice(len(clients), count, replace=False)
+    return [clients[index] for index in sorted(rows)]
 
 
 def round_half_up(value: float) -> int:

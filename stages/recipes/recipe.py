@@ -1,7 +1,7 @@
 """Recipes: whole pipelines as data. A recipe names the parameters of each stage; presets change some of them.
 
 `extends: RECIPE` (or `RECIPE/PRESET`) begins with another recipe's values; what is said here goes over them, a section
-key by key. Presets and the other recipe's name are not taken over.
+key by key. A preset that only the other recipe has is taken there, so that `dp-fedsam` has `dp-fedavg`'s `paper`.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def names() -> list[str]:
 
 
 def presets(name: str) -> list[str]:
-    return list(read_mapping(_path(name)).get("presets", {}))
+    return _presets(_path(name))
 
 
 def load_recipe(name: str, preset: str | None = None) -> Recipe:
@@ -170,13 +170,28 @@ def _values(path: Path, preset: str | None, seen: tuple[Path, ...]) -> dict[str,
         if not isinstance(extends, str):
             raise UsageError(f"recipe {path}: extends must name a recipe, found {extends!r}.")
         base, base_preset = _base(extends)
-        below = _values(_path(base, path.parent), base_preset, (*seen, path.resolve()))
-        values = _merged(below, values)
+        beneath = _path(base, path.parent)
+        if preset is not None and preset not in own_presets and base_preset is None and preset in _presets(beneath):
+            base_preset, preset = preset, None
+        values = _merged(_values(beneath, base_preset, (*seen, path.resolve())), values)
     if preset is not None:
         if preset not in own_presets:
-            raise UsageError(f"recipe {path.stem} has no preset {preset!r}. Known: {', '.join(own_presets) or 'none'}.")
+            raise UsageError(
+                f"recipe {path.stem} has no preset {preset!r}. Known: {', '.join(_presets(path)) or 'none'}."
+            )
         values = _merged(values, own_presets[preset])
     return values
+
+
+def _presets(path: Path, seen: tuple[Path, ...] = ()) -> list[str]:
+    """Its own presets, then those of the recipe that it extends."""
+    values = read_mapping(path)
+    own = list(values.get("presets", {}))
+    extends = values.get("extends")
+    if not isinstance(extends, str) or path.resolve() in seen or _base(extends)[1] is not None:
+        return own
+    below = _presets(_path(_base(extends)[0], path.parent), (*seen, path.resolve()))
+    return own + [name for name in below if name not in own]
 
 
 def _base(extends: str) -> tuple[str, str | None]:

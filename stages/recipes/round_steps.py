@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from stages.methods.params.local_training import KEEPS_STATE, SENDS_STATE, LocalTraining
 from stages.recipes.files import kept_state, message_file, model_file, sent_state, server_state, update_file
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
+
+# What `encode` and `aggregate` must agree on beside the clip.
+_MASK = ("sparsify", "keep", "mask_seed")
 
 
 def client_steps(
@@ -24,6 +28,7 @@ def client_steps(
         states["server_state"] = server_state(algorithm, round - 1)
     new_state = {"state_out": kept_state(client, round)} if keeps else {}
     encoding = recipe.section("encode")
+    earlier = _before(encoding, round)
     if algorithm == "fednova":
         encoding["tell_steps"] = True
     steps = [
@@ -43,8 +48,10 @@ def client_steps(
             owner=client,
             round=round,
             inputs=(model, update),
+            needs=tuple(earlier.values()),
             out=message_file(client, round),
             params=encoding,
+            options=earlier,
         ),
     ]
     if sends:
@@ -72,6 +79,12 @@ def server_steps(recipe: Recipe, chosen: Sequence[str], round: int, num_clients:
     model = model_file(round - 1)
     before = {"state": server_state(algorithm, round - 1)} if round > 1 else {}
     options: dict[str, str] = {}
+    if is_noised(recipe):
+        encoding = recipe.section("encode")
+        shared = ("clip_norm", *(_MASK if encoding.get("sparsify") in ("rand-k", "top-k") else ()))
+        params |= {key: encoding[key] for key in shared if key in encoding}
+        params |= {"clients": num_clients, "sampling_rate": recipe.participation}
+        options = _before(params, round)
     if algorithm == "fednova":
         params |= {"rule": "fednova", "momentum": recipe.section("train-client").get("momentum", 0.0)}
     if algorithm == "feddyn":
@@ -84,7 +97,7 @@ def server_steps(recipe: Recipe, chosen: Sequence[str], round: int, num_clients:
             owner="server",
             round=round,
             inputs=(model, *(message_file(client, round) for client in chosen)),
-            needs=tuple(path for key, path in options.items() if key == "state"),
+            needs=tuple(path for key, path in options.items() if key in ("state", "before")),
             out=model_file(round),
             also_writes=tuple(path for key, path in options.items() if key == "state_out"),
             params=params,
@@ -105,6 +118,16 @@ def server_steps(recipe: Recipe, chosen: Sequence[str], round: int, num_clients:
             )
         )
     return steps
+
+
+def is_noised(recipe: Recipe) -> bool:
+    """Whether the server adds noise for whole clients; it then clips and masks as `encode` is told to."""
+    return recipe.section("aggregate").get("rule") == "dp-mean"
+
+
+def _before(params: Mapping[str, Any], round: int) -> dict[str, str]:
+    """The model of the round before, for a mask of what moved; in the first round there is none."""
+    return {"before": model_file(round - 2)} if params.get("sparsify") == "top-k" and round > 1 else {}
 
 
 def _algorithm(recipe: Recipe) -> str:

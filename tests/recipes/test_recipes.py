@@ -45,7 +45,7 @@ def test_what_is_extended_is_resolved_to_the_values_that_stood_there():
         assert recipe.section("init-model") == DIGITS
         assert (recipe.rounds, recipe.participation, recipe.synthetic) == (10, 1.0, "none")
         assert (recipe.section("encode"), recipe.section("aggregate")) == ({"method": "delta"}, {"weights": "uniform"})
-        assert presets(name) == []
+        assert presets(name) == ["demo", "paper"], "those of fedavg"
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -90,8 +90,11 @@ def test_a_preset_goes_over_what_is_extended(tmp_path):
     text = "extends: fedavg\nrounds: 3\npresets: {long: {rounds: 30, aggregate: {weights: examples}}}\n"
     recipe = load_recipe(write(tmp_path / "mine.yaml", text), "long")
     assert (recipe.rounds, recipe.section("aggregate")["weights"]) == (30, "examples")
-    with pytest.raises(UsageError, match=r"has no preset 'demo'\. Known: long"):
-        load_recipe(str(tmp_path / "mine.yaml"), "demo")
+    with pytest.raises(UsageError, match=r"has no preset 'short'\. Known: long, demo, paper"):
+        load_recipe(str(tmp_path / "mine.yaml"), "short")
+    below = load_recipe(str(tmp_path / "mine.yaml"), "paper")
+    assert below.section("partition")["source"] == "fashion-mnist", "a preset of fedavg"
+    assert below.rounds == 3, "what the file says itself goes over it"
 
 
 @pytest.mark.parametrize(
