@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -23,3 +25,20 @@ def test_fedavg_by_hand(tmp_path):
     rows = list(csv.DictReader((tmp_path / "run/metrics/curve.csv").read_text().splitlines()))
     assert [row["round"] for row in rows] == ["1", "2"]
     assert float(rows[-1]["accuracy"]) > 0.5
+
+
+@pytest.mark.slow
+def test_fedssyn_by_hand(tmp_path):
+    command = ["sh", str(ROOT / "examples" / "fedssyn.sh"), str(tmp_path / "run"), "40"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(command, env=os.environ | {"PATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS" in done.stdout and "picked=True" in done.stdout
+    for name in ("sheet.png", "pairs.png", "memorisation.json"):
+        assert (tmp_path / "run/clients/01/private" / name).exists()
+
+
+def test_private_records_by_hand(tmp_path):
+    out = run_example("private_records.sh", tmp_path / "run")
+    assert "exit code 4" in out and "PASS" in out
+    assert "finite" in out and "∞" not in out
