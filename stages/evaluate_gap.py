@@ -21,7 +21,7 @@ from artifacts.places import RunFolder
 from stages.data.dataset_images import LoadedDataset, load_dataset
 from stages.data.images import to_pixels
 from stages.evaluate import prepare_private
-from stages.evaluate_heterogeneity import _models as server_models
+from stages.evaluate_heterogeneity import server_models
 from stages.model_file import network_of, read_model, to_module
 from stages.progress import Report, Summary, silent
 from stages.recipes.files import TEST, data_file

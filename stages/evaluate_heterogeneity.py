@@ -68,7 +68,7 @@ def evaluate_heterogeneity(
         if not 0 <= share <= 1:
             raise UsageError(f"--share is between 0 and 1, found {share:g}.")
     folder = RunFolder(run)
-    models = _models(folder, rounds)
+    models = server_models(folder, rounds)
     data = _data(folder)
 
     from stages.torch_setup import set_up
@@ -95,7 +95,7 @@ def evaluate_heterogeneity(
     return {"out": str(out), **summary}
 
 
-def _models(folder: RunFolder, rounds: Sequence[int]) -> dict[int, Path]:
+def server_models(folder: RunFolder, rounds: Sequence[int]) -> dict[int, Path]:
     """The server models of the rounds asked for."""
     if not folder.clients.is_dir():
         raise InputError(f"{folder.root} is no run folder (clients/…), as `fedsynth run` makes it.")

@@ -74,6 +74,9 @@ def evaluate_surface(
     weights = {name: tensor.detach() for name, tensor in module.named_parameters()}
     images, labels = torch.from_numpy(to_pixels(content.images)).to(where), torch.from_numpy(content.labels).to(where)
     parts = sharpness.dataset_loss(module, images, labels, batch_size=batch_size)
+    loss = sharpness.loss_at(parts, weights)
+    if not math.isfinite(loss):
+        raise InputError(f"{model} has no finite loss on {data}: its training diverged. Take an earlier round's model.")
 
     def generator(of: str) -> torch.Generator:
         return torch.Generator().manual_seed(stream_seed(seed, stage="evaluate", of=of))
@@ -88,7 +91,7 @@ def evaluate_surface(
         "custody": "private" if private else "public",
         "round": round_of(trained),
         "num_examples": len(content),
-        "loss": _rounded(sharpness.loss_at(parts, weights)),
+        "loss": _rounded(loss),
         "sharpness_rho": sharpness_rho,
         "sharpness": _rounded(rise),
         "hessian_eigenvalue": _rounded(curvature.value),
@@ -102,7 +105,7 @@ def evaluate_surface(
         },
     }
     title = (
-        f"round {metrics['round']}: loss {metrics['loss']:.3g}; up by {rise:.3g} within ρ = {sharpness_rho:g}; "
+        f"round {metrics['round']}: loss {loss:.3g}; up by {rise:.3g} within ρ = {sharpness_rho:g}; "
         f"largest curvature {curvature.value:.3g}"
     )
     atomic.write(surface, [surface_picture(steps, losses, title)], force=force)

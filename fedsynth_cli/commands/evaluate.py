@@ -1,25 +1,27 @@
-"""`fedsynth evaluate`: four measurements; what the first argument is decides which."""
+"""`fedsynth evaluate`: seven measurements; what the first argument is, or a flag, decides which."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from fedsynth_cli.console import Output, human_bytes, table
+from fedsynth_cli import evaluation_tables as show
+from fedsynth_cli.console import Output
 from fedsynth_cli.options import Device, Force, Json, Out, Quiet
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 _MODEL, _SYNTHETIC, _RUNS, _CLIENTS = "MODEL DATA", "SYNTHETIC REAL…", "RUN…", "RUN --heterogeneity"
+_CLIPPING, _GAP, _SURFACE = "RUN --clipping C", "RUN --gap", "MODEL DATA --surface PNG"
 # Which options belong to which form; those that belong to all stand in none.
 _OPTIONS = {
     _MODEL: ("curve", "picture", "confusion", "batch_size", "device"),
     _SYNTHETIC: ("held_out", "pairs"),
     _RUNS: ("target", "csv", "picture", "name"),
     _CLIENTS: ("round", "share", "picture", "device"),
+    _CLIPPING: ("clipping", "round", "picture"),
+    _GAP: ("round", "batch_size", "device"),
+    _SURFACE: ("surface", "span", "points", "seed", "sharpness_rho", "batch_size", "device"),
 }
 
 
@@ -33,7 +35,7 @@ def evaluate(
     out: Out,
     picture: Annotated[
         Path | None,
-        typer.Option(help="PNG: the curve so far (with --curve), the runs, or ζ² and σ².", show_default=False),
+        typer.Option(help="PNG: the curve so far (with --curve), the runs, ζ² and σ², or norms.", show_default=False),
     ] = None,
     curve: Annotated[
         Path | None,
@@ -80,20 +82,54 @@ def evaluate(
     ] = False,
     round: Annotated[
         list[int] | None,
-        typer.Option(min=0, help="Server model of this round; may be repeated (default: the last).",
-                     show_default=False, rich_help_panel=_CLIENTS),
+        typer.Option(min=0, help="Of a run: this round; may be repeated (default: the last; --clipping: all).",
+                     show_default=False),
     ] = None,
     share: Annotated[
         list[float] | None,
         typer.Option(help="p, the share of shuffled data; may be repeated (default 0, 0.25, 0.5, 0.75, 1).",
                      show_default=False, rich_help_panel=_CLIENTS),
     ] = None,
+    clipping: Annotated[
+        float | None,
+        typer.Option(metavar="C", help="Of a simulated run: norms of updates, and what a clip to C leaves (Eq. 15).",
+                     show_default=False, rich_help_panel=_CLIPPING),
+    ] = None,
+    gap: Annotated[
+        bool,
+        typer.Option("--gap", help="Of a simulated run: accuracy on the clients' training data less that on the test.",
+                     rich_help_panel=_GAP),
+    ] = False,
+    surface: Annotated[
+        Path | None,
+        typer.Option(help="PNG: the loss around the model. The JSON has its sharpness and largest curvature.",
+                     show_default=False, rich_help_panel=_SURFACE),
+    ] = None,
+    span: Annotated[
+        float | None,
+        typer.Option(help="How far to go, in lengths of the model's own filters (default 1).", show_default=False,
+                     rich_help_panel=_SURFACE),
+    ] = None,
+    points: Annotated[
+        int | None,
+        typer.Option(help="Losses each way, an odd number (default 21).", show_default=False,
+                     rich_help_panel=_SURFACE),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Of the random directions (default 0).", show_default=False, rich_help_panel=_SURFACE),
+    ] = None,
+    sharpness_rho: Annotated[
+        float | None,
+        typer.Option(help="ρ of the sharpness, one step uphill (default 0.05).", show_default=False,
+                     rich_help_panel=_SURFACE),
+    ] = None,
     device: Device = "auto",
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Measure a model, synthetic images, whole runs, or how different a run's clients are.
+    """Measure a model, synthetic images, whole runs, or what only a simulation can see of a run's clients.
 
     A model on a dataset: loss, accuracy, accuracy by class. Flat JSON that `dvc metrics show` reads.
 
@@ -110,17 +146,41 @@ def evaluate(
     How different the clients of a simulated run are, at one server model. Private.
 
     Example: fedsynth evaluate runs/fedssyn --heterogeneity -o runs/fedssyn/simulation/heterogeneity.json
+
+    How long its updates are, and what a clip leaves of them. Private.
+
+    Example: fedsynth evaluate runs/fedavg --clipping 0.2 -o runs/fedavg/simulation/clipping.json
+
+    How much better the server's model is on training data than on test data. Private.
+
+    Example: fedsynth evaluate runs/fedavg --gap -o runs/fedavg/simulation/gap.json
+
+    How sharp the minimum is that a model lies in.
+
+    Example: fedsynth evaluate model-0003.safetensors public/test.parquet --surface surface.png -o sharpness.json
     """
-    form = _CLIENTS if heterogeneity else _form(subject)
+    form = _flagged(
+        {_CLIENTS: heterogeneity, _CLIPPING: clipping is not None, _GAP: gap, _SURFACE: surface is not None}
+    )
+    form = form or _form(subject)
     given: dict[str, Any] = {
         "curve": curve, "picture": picture, "confusion": confusion, "batch_size": batch_size, "held_out": held_out,
         "pairs": pairs, "target": target, "csv": csv, "name": name, "round": round, "share": share,
-        "device": None if device == "auto" else device,
+        "clipping": clipping, "surface": surface, "span": span, "points": points, "seed": seed,
+        "sharpness_rho": sharpness_rho, "device": None if device == "auto" else device,
     }  # fmt: skip
     given = {option: value for option, value in given.items() if value not in (None, [])}
     _check_options(form, given, subject[0])
     output = Output(as_json=json, quiet=quiet)
     _CALLS[form](subject, out, {**given, "force": force}, output)
+
+
+def _flagged(forms: dict[str, bool]) -> str | None:
+    """The form that a flag asks for, if one does."""
+    asked = [form for form, wanted in forms.items() if wanted]
+    if len(asked) > 1:
+        raise typer.BadParameter(f"`evaluate {asked[0]}` and `evaluate {asked[1]}` are two measurements: ask for one.")
+    return asked[0] if asked else None
 
 
 def _form(subject: list[Path]) -> str:
@@ -154,9 +214,7 @@ def _model(subject: list[Path], out: Path, options: dict[str, Any], output: Outp
 
     if "picture" in options and "curve" not in options:
         raise typer.BadParameter("--picture needs --curve, whose rows it draws.")
-    if len(subject) != 2:
-        raise typer.BadParameter(f"`evaluate {_MODEL}` takes one model and one dataset, found {len(subject)} files.")
-    model, data = subject
+    model, data = _two(subject, _MODEL)
     with output.progress("evaluate") as report:
         summary = stage(model, data, out, **options, report=report)
     output.result(summary)
@@ -170,97 +228,68 @@ def _synthetic(subject: list[Path], out: Path, options: dict[str, Any], output: 
         raise typer.BadParameter(f"`evaluate {_SYNTHETIC}` also takes the real images that the generator saw.")
     with output.progress("evaluate") as report:
         summary = stage(synthetic, real, out, **options, report=report)
-    output.result(summary, lambda console: _show_memorisation(console, summary))
+    output.result(summary, lambda console: show.memorisation(console, summary))
 
 
 def _runs(subject: list[Path], out: Path, options: dict[str, Any], output: Output) -> None:
     from stages.evaluate_runs import evaluate_runs as stage
 
     summary = stage(subject, out, names=options.pop("name", ()), **options)
-    output.result(summary, lambda console: _show_runs(console, summary))
+    output.result(summary, lambda console: show.runs(console, summary))
 
 
 def _clients(subject: list[Path], out: Path, options: dict[str, Any], output: Output) -> None:
     from stages.evaluate_heterogeneity import SHARES
     from stages.evaluate_heterogeneity import evaluate_heterogeneity as stage
 
-    if len(subject) != 1:
-        raise typer.BadParameter(f"`evaluate {_CLIENTS}` takes one run folder, found {len(subject)} arguments.")
+    run = _one(subject, _CLIENTS)
     rounds, shares = options.pop("round", ()), options.pop("share", SHARES)
     with output.progress("evaluate") as report:
-        summary = stage(subject[0], out, rounds=rounds, shares=shares, **options, report=report)
-    output.result(summary, lambda console: _show_heterogeneity(console, summary))
+        summary = stage(run, out, rounds=rounds, shares=shares, **options, report=report)
+    output.result(summary, lambda console: show.heterogeneity(console, summary))
 
 
-_CALLS = {_MODEL: _model, _SYNTHETIC: _synthetic, _RUNS: _runs, _CLIENTS: _clients}
+def _clipping(subject: list[Path], out: Path, options: dict[str, Any], output: Output) -> None:
+    from stages.evaluate_updates import evaluate_clipping as stage
+
+    run = _one(subject, _CLIPPING)
+    clip_norm, rounds = options.pop("clipping"), options.pop("round", ())
+    with output.progress("evaluate") as report:
+        summary = stage(run, out, clip_norm=clip_norm, rounds=rounds, **options, report=report)
+    output.result(summary, lambda console: show.clipping(console, summary))
 
 
-def _show_memorisation(console: Console, summary: dict[str, Any]) -> None:
-    rows = [
-        [words, *(f"{summary[f'{of}_{key}']:.4f}" for of in ("synthetic", "reference"))]
-        for key, words in {"min": "smallest", "p01": "1%", "p05": "5%", "median": "median"}.items()
-    ]
-    rows.append(["exact copies", str(summary["copies"]), str(summary["reference_copies"])])
-    reference = "held-out" if summary["reference"] == "held-out" else "real, leaving one out"
-    table(console, ["distance to the nearest real image", "synthetic", reference], rows)
-    lines = [
-        f"A synthetic image is nearer than a reference image of its class in {summary['share_nearer']:.1%} of the "
-        "pairs (50% where they are alike).",
-        summary["note"],
-    ]
-    for line in lines:
-        console.print(line, markup=False, highlight=False)
+def _gap(subject: list[Path], out: Path, options: dict[str, Any], output: Output) -> None:
+    from stages.evaluate_gap import evaluate_gap as stage
+
+    run = _one(subject, _GAP)
+    with output.progress("evaluate") as report:
+        summary = stage(run, out, rounds=options.pop("round", ()), **options, report=report)
+    output.result(summary, lambda console: show.gap(console, summary))
 
 
-def _show_runs(console: Console, summary: dict[str, Any]) -> None:
-    target = summary["target"]
-    suffix = "_to_target" if target is not None else ""
-    rows = []
-    for group in summary["groups"]:
-        spread = f" ({group['accuracy_min']:.1%}–{group['accuracy_max']:.1%})" if group["runs"] > 1 else ""
-        rounds = [] if target is None else [_rounds(group)]
-        numbers, size = group[f"parameters{suffix}"], group[f"bytes{suffix}"]
-        sent = ["–", "–"] if size is None else [f"{numbers:,}", human_bytes(size)]
-        rows.append([group["label"], group["runs"], f"{group['accuracy']:.1%}{spread}", *rounds, *sent])
-    columns = [] if target is None else [f"to {100 * target:g}%"]
-    table(console, ["run", "seeds", "accuracy", *columns, "numbers", "sent"], rows)
-    until = f" until {100 * target:g}% was reached" if target is not None else ""
-    console.print(
-        f"numbers: what one client sends and gets{until} (2·M_s + 2·R·M_c); sent: all files, up and down.",
-        markup=False,
-        highlight=False,
-    )
-    for run in summary["runs"]:
-        if run["rounds"] < run["planned_rounds"]:
-            text = f"{run['label']} is not finished: {run['rounds']} of {run['planned_rounds']} rounds."
-            console.print(text, markup=False, highlight=False)
+def _surface(subject: list[Path], out: Path, options: dict[str, Any], output: Output) -> None:
+    from stages.evaluate_surface import evaluate_surface as stage
+
+    model, data = _two(subject, _SURFACE)
+    with output.progress("evaluate") as report:
+        summary = stage(model, data, out, **options, report=report)
+    output.result(summary, lambda console: show.surface(console, summary))
 
 
-def _rounds(group: dict[str, Any]) -> str:
-    """`3`, `3.3 (3–4)`, `> 10`, or `3–> 10` where some seeds never got there."""
-    known = [rounds for rounds in group["rounds_to_target_all"] if rounds is not None]
-    never = f"> {group['rounds']}"
-    if len(known) < group["runs"]:
-        return f"{min(known)}–{never}" if known else never
-    mean = f"{group['rounds_to_target']:.1f}".removesuffix(".0")
-    return f"{mean} ({min(known)}–{max(known)})" if min(known) < max(known) else mean
+def _one(subject: list[Path], form: str) -> Path:
+    if len(subject) != 1:
+        raise typer.BadParameter(f"`evaluate {form}` takes one run folder, found {len(subject)} arguments.")
+    return subject[0]
 
 
-def _show_heterogeneity(console: Console, summary: dict[str, Any]) -> None:
-    for number, values in summary["rounds"].items():
-        console.print(
-            f"Round {number}: ζ² = {values['dissimilarity']:.4g}, σ² = {values['noise']:.4g} "
-            f"(largest {values['noise_largest']:.4g}), δ² = {values['shift']:.4g}; shuffled data: "
-            f"{summary['shuffled']}, their σ² = {values['shuffled_noise']:.4g}.",
-            markup=False,
-            highlight=False,
-        )
-        rows = [_share_row(f"{row['share']:g}", row) for row in values["shares"].values()]
-        if "dealt" in values:
-            rows.append(_share_row(f"{values['dealt']['share']:.3f}, as dealt", values["dealt"]))
-        table(console, ["p", "ζ̂²", "bound", "σ̂²", "bound", "with the largest σ²"], rows)
+def _two(subject: list[Path], form: str) -> tuple[Path, Path]:
+    if len(subject) != 2:
+        raise typer.BadParameter(f"`evaluate {form}` takes one model and one dataset, found {len(subject)} files.")
+    return subject[0], subject[1]
 
 
-def _share_row(label: str, row: dict[str, float]) -> list[str]:
-    keys = ("dissimilarity", "dissimilarity_bound", "noise", "noise_bound", "noise_bound_largest")
-    return [label, *(f"{row[key]:.4g}" for key in keys)]
+_CALLS = {
+    _MODEL: _model, _SYNTHETIC: _synthetic, _RUNS: _runs, _CLIENTS: _clients, _CLIPPING: _clipping, _GAP: _gap,
+    _SURFACE: _surface,
+}  # fmt: skip

@@ -2,20 +2,22 @@
 
 An algorithm is a class with `correct`, which changes the gradients between the backward pass and the optimiser's
 step, and `finish`, which says what the client keeps for its next round. In these two points FedAvg, FedProx, SCAFFOLD
-and their kin differ on the client, and in nothing else.
+and their kin differ on the client, and in nothing else. Any of them may take its gradients by SAM, before `correct`,
+and bound its update by BLUR's penalty, after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from stages.methods.blur import UpdatePenalty
 from stages.methods.params.local_training import LocalTraining
+from stages.methods.sam import sam_gradient
 from stages.nets.dropout import set_dropout_generator
 
 
@@ -39,7 +41,8 @@ class LocalResult:
 
 
 # The gradient of one step's batch: called, it sets those of the parameters at their present values and gives the loss,
-# if it tells one. It may be called again, at other values, for the same batch.
+# if it tells one. It may be called again, at other values, for the same batch and dropout (never under DP: that would
+# be another release).
 StepGradient = Callable[[], Tensor | None]
 
 
@@ -58,10 +61,18 @@ def train_locally(
     named = dict(module.named_parameters())
     rate = params.rate(round)
     optimiser = torch.optim.SGD(named.values(), lr=rate, momentum=params.momentum, weight_decay=params.weight_decay)
+    penalty = None
+    if params.update_bound is not None:
+        penalty = UpdatePenalty(named, weight=params.penalty_weight, bound=params.update_bound)
     module.train()
     for step, gradient in enumerate(steps, start=1):
-        loss = gradient()
+        if params.sam_rho is None:
+            loss = gradient()
+        else:
+            loss = sam_gradient(module, gradient, rho=params.sam_rho, adaptive=bool(params.adaptive_sam))
         algorithm.correct(named)
+        if penalty is not None:
+            penalty.correct(named)
         optimiser.step()
         report(step, total, loss)
     end = exchanged(module)
@@ -78,16 +89,30 @@ def batch_gradients(
 ) -> Iterator[StepGradient]:
     """Plain gradients of the mean loss of each batch. Dropout draws on the module's device."""
     set_dropout_generator(module, dropout_generator)
-    loss_of = nn.CrossEntropyLoss()
+    for rows in rows_of_steps:
+        yield _BatchGradient(module, images, labels, rows, dropout_generator)
 
-    def gradient(rows: Tensor) -> Tensor:
-        module.zero_grad(set_to_none=True)
-        loss: Tensor = loss_of(module(images[rows]), labels[rows])
+
+@dataclass
+class _BatchGradient:
+    """Of the mean loss of `rows`. Called again, it drops the same units: two points of one and the same function."""
+
+    module: nn.Module
+    images: Tensor
+    labels: Tensor
+    rows: Tensor
+    dropout: torch.Generator
+    _masks: Tensor | None = field(default=None, init=False)
+
+    def __call__(self) -> Tensor:
+        if self._masks is None:
+            self._masks = self.dropout.get_state()
+        else:
+            self.dropout.set_state(self._masks)
+        self.module.zero_grad(set_to_none=True)
+        loss = nn.functional.cross_entropy(self.module(self.images[self.rows]), self.labels[self.rows])
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
-
-    for rows in rows_of_steps:
-        yield partial(gradient, rows)
 
 
 def exchanged(module: nn.Module) -> Mapping[str, Tensor]:

@@ -16,6 +16,8 @@ KEEPS_STATE = ("scaffold", "fedpvr", "feddyn")
 SENDS_STATE = ("scaffold", "fedpvr")
 # Whose local steps may be DP-SGD: what they add to a gradient is made from noised weights.
 PRIVATE = ("fedavg", "fedprox", "scaffold")
+_SAM, _BLUR = "Flat minima (with any algorithm)", "Small updates (with any algorithm)"
+_UPDATE_PENALTY = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,26 @@ class LocalTraining(RecordPrivacy):
         source="paper",
         panel="feddyn",
     )
+    sam_rho: float | None = hyper(
+        None,
+        "Sharpness-aware steps: the gradient is taken this far uphill, to find a flat minimum; twice the work. "
+        "DP-FedSAM has 0.5; off if not given.",
+        symbol="ρ",
+        source="paper",
+        panel=_SAM,
+    )
+    adaptive_sam: bool | None = hyper(
+        None, "Measure that distance in units of each weight (Kwon et al. 2021); plain if not given.", panel=_SAM
+    )
+    update_bound: float | None = hyper(
+        None,
+        "BLUR: beyond this length the update pays λ/2·(‖w − w₀‖² − S²); normally the norm that it will be clipped to.",
+        symbol="S",
+        panel=_BLUR,
+    )
+    update_penalty: float | None = hyper(
+        None, "Weight of that penalty, if --update-bound is given (1, ours).", symbol="λ", panel=_BLUR
+    )
 
     privacy_rounds: int | None = hyper(
         None, "Rounds for which --target-epsilon is to last (1).", symbol="R", panel=PANEL
@@ -77,6 +99,7 @@ class LocalTraining(RecordPrivacy):
             self.require(absent or self.algorithm == owner, name, rule)
         self.require(self.mu is None or self.mu >= 0, "mu", "0 or more")
         self.require(self.alpha is None or self.alpha > 0, "alpha", "above 0")
+        self._check_sam_and_blur()
         if self.algorithm in SENDS_STATE:
             # Option II reads the mean gradient off the weights, which momentum would blur.
             self.require(self.momentum == 0, "momentum", f"0 with --algorithm {self.algorithm}")
@@ -99,6 +122,20 @@ class LocalTraining(RecordPrivacy):
             raise ValueError(
                 "--local-steps needs a value under differential privacy: epochs would tell how many images"
             )
+        if self.sam_rho is not None:
+            raise ValueError(
+                f"--sam-rho {self.sam_rho:g} does not go with --noise-multiplier or --target-epsilon here: each of its "
+                "steps takes two gradients of the records, which would be two releases where one is charged. Leave out "
+                "one of the two; noise on whole clients (encode, aggregate) goes with it"
+            )
+
+    def _check_sam_and_blur(self) -> None:
+        self.require(self.sam_rho is None or self.sam_rho > 0, "sam_rho", "above 0, or absent to turn it off")
+        self.require(self.sam_rho is not None or not self.adaptive_sam, "adaptive_sam", "given with --sam-rho only")
+        bound, penalty = self.update_bound, self.update_penalty
+        self.require(bound is None or bound > 0, "update_bound", "above 0")
+        self.require(penalty is None or penalty >= 0, "update_penalty", "0 or more")
+        self.require(penalty is None or bound is not None, "update_penalty", "given with --update-bound only")
 
     def _check_schedule(self) -> None:
         exponential, cosine = self.lr_schedule == "exponential", self.lr_schedule == "cosine"
@@ -133,3 +170,8 @@ class LocalTraining(RecordPrivacy):
     def dynamic_weight(self) -> float:
         """FedDyn's α; 0.01 where none is given."""
         return 0.01 if self.alpha is None else self.alpha
+
+    @property
+    def penalty_weight(self) -> float:
+        """BLUR's λ. The appendix that would say the paper's is not at hand; 1 is ours."""
+        return _UPDATE_PENALTY if self.update_penalty is None else self.update_penalty
