@@ -51,6 +51,16 @@ def in_outbox(path: Path) -> bool:
     return path.absolute().parent.name == OUTBOX
 
 
+def deep_in_outbox(path: Path) -> bool:
+    """Whether a path ends up below a participant's outbox without standing in it: in a sub-folder, or by a link."""
+    if in_outbox(path):
+        return False
+    folders = path.absolute().parent.resolve()
+    outboxes = [folder for folder in (folders, *folders.parents) if folder.name == OUTBOX]
+    # Only a participant's: someone may keep all of their work in a folder that is called outbox.
+    return any((outbox.parent / PRIVATE).is_dir() or (outbox.parent / "egress.jsonl").exists() for outbox in outboxes)
+
+
 def client_of(path: Path, given: str | None) -> str:
     """The client's name: as given, or that of the folder whose `private/` or `outbox/` the file is in."""
     if given is None:

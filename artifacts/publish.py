@@ -11,7 +11,7 @@ from artifacts.digests import sha256_file
 from artifacts.errors import UsageError
 from artifacts.kinds import Custody
 from artifacts.metadata import Metadata
-from artifacts.places import Place, in_outbox
+from artifacts.places import Place, deep_in_outbox, in_outbox
 
 
 def prepare(path: Path, custody: Custody, *, force: bool) -> None:
@@ -26,6 +26,8 @@ def prepare(path: Path, custody: Custody, *, force: bool) -> None:
         )
     if not leaves and in_outbox(path):
         raise UsageError(f"{path}: a file that is {custody} may not stand in an outbox. Choose another --out.")
+    if deep_in_outbox(path):
+        raise UsageError(f"{path} lies inside an outbox: what leaves stands in it directly, all else elsewhere.")
     atomic.refuse_existing(path, force=force)
 
 

@@ -161,3 +161,21 @@ def test_a_lineage_record_is_read_back_and_a_damaged_one_refused(tmp_path):
             lineage.read_record(path)
     with pytest.raises(InputError, match="is not a lineage record"):
         lineage.read_record(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("way", ["folder", "link"])
+def test_nothing_gets_below_an_outbox_by_a_side_door(message, forge, tmp_path, way):
+    send(message, forge)
+    path = message.parent / "sub" / "update.safetensors"
+    if way == "link":
+        (tmp_path / "elsewhere").symlink_to(message.parent)
+        path = tmp_path / "elsewhere" / "update.safetensors"
+    with pytest.raises(UsageError, match="inside an outbox"):
+        tensors_file.write(path, {"w": np.ones(3, "f4")}, forge.metadata("update"))
+    assert [p.name for p in message.parent.iterdir()] == [message.name]
+
+
+def test_a_folder_of_work_may_be_called_outbox(tmp_path, forge):
+    path = tmp_path / "outbox" / "project" / "update.safetensors"
+    tensors_file.write(path, {"w": np.ones(3, "f4")}, forge.metadata("update"))
+    assert path.exists()
