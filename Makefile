@@ -19,9 +19,9 @@ $(STAMP): pyproject.toml constraints.txt
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: setup ## run a whole federation on real handwritten digits, then audit what left the clients
-	$(BIN)/fedsynth run fedavg --preset demo -o runs/demo
-	$(BIN)/fedsynth audit runs/demo
+demo: setup ## synthetic images shuffled among clients, against none and their own; then the audit (under three minutes)
+	$(BIN)/fedsynth run fedssyn-comparison --preset demo -o runs/demo
+	$(BIN)/fedsynth audit runs/demo/synthetic=shuffled,seed=0
 
 test: setup ## run the tests (under ten minutes on two cores)
 	$(BIN)/python -m pytest -n 2

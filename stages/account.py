@@ -6,6 +6,7 @@ A file costs ∞ unless its events cover every byte of it that depends on privat
 from __future__ import annotations
 
 import csv as csv_format
+import dataclasses
 import io
 import math
 from collections.abc import Iterable, Sequence
@@ -17,6 +18,7 @@ from artifacts.errors import InputError, UsageError
 from artifacts.publish import prepare
 from stages.charges import Charged, read_charges
 from stages.pictures.epsilon import Line, epsilon_picture
+from stages.privacy import renyi
 from stages.privacy.accountant import (
     INFINITE,
     Accountant,
@@ -73,12 +75,17 @@ def plan(
     target_epsilon: float | None = None,
     rounds: int = 1,
     adjacency: Adjacency = "add-or-remove",
+    participation: float | None = None,
     by: Accountant = "pld",
     csv: Path | None = None,
     picture: Path | None = None,
     force: bool = False,
 ) -> Summary:
-    """ε of `rounds` times `steps` sampled Gaussian steps, or the noise that keeps it within a target."""
+    """ε of `rounds` times `steps` sampled Gaussian steps, or the noise that keeps it within a target.
+
+    `participation` adds what FedLAP-DP's Theorem A.8 says with its two rates, q₁ = C·q for the first step of a round.
+    That is a calculation only: whoever sees the outbox sees who took part (privacy contract, rule 4), so q₁ = q₂ here.
+    """
     _prepare(csv, picture, delta, force=force)
     if (noise_multiplier is None) == (target_epsilon is None):
         raise UsageError("account plan takes either --noise-multiplier or --target-epsilon.")
@@ -98,6 +105,13 @@ def plan(
             return epsilon([event], delta=delta)
 
         result = after(rounds)
+        two_rates = None
+        if participation is not None:
+            if not 0 < participation <= 1 or adjacency != "add-or-remove":
+                raise ValueError("--participation must be above 0 and at most 1, and goes with add-or-remove")
+            charges = [(participation * sampling_rate, sigma, rounds)]
+            charges += [(sampling_rate, sigma, rounds * (steps - 1))] if steps > 1 else []
+            two_rates = {"rdp": renyi.epsilon(charges, delta), "guarantee": False}
         curve: list[CurveRow] = []
         if csv is not None or picture is not None:
             curve = [("plan", "record", r, after(r), after(r)) for r in _thinned(range(1, rounds + 1))]
@@ -112,6 +126,7 @@ def plan(
         "steps": steps,
         "rounds": rounds,
         "adjacency": adjacency,
+        "theorem_a8": two_rates,
         "calibrated_by": by if target_epsilon is not None else None,
     }
 
@@ -129,12 +144,30 @@ def _groups(charged: Sequence[Charged]) -> dict[tuple[str, str], list[Charged]]:
 
 
 def _events(files: Iterable[Charged], unit: str) -> list[PrivacyEvent]:
-    return distinct(event for file in files for event in file.events if event.unit == unit)
+    return distinct(event for file in files for event in _of_unit(file, unit))
+
+
+def _of_unit(file: Charged, unit: str) -> list[PrivacyEvent]:
+    """The file's events about this unit. One about whole clients holds for records too, with half the noise.
+
+    A record that comes or goes changes what its client contributes, by up to 2C.
+    """
+    mine = [event for event in file.events if event.unit == unit]
+    if mine or unit != "record":
+        return mine
+    return [dataclasses.replace(e, unit="record", noise_multiplier=e.noise_multiplier / 2) for e in file.events]
+
+
+def _uncovered(file: Charged, unit: str) -> str:
+    """Why the file has no ε for this unit: noise for single records does not hide a client."""
+    if not file.uncovered and unit == "client" and not _of_unit(file, unit):
+        return "its events are about records, not about whole clients"
+    return file.uncovered
 
 
 def _row(who: str, unit: str, files: Sequence[Charged], delta: float) -> dict[str, Any]:
     events = _events(files, unit)
-    uncovered = [{"file": file.where, "why": file.uncovered} for file in files if file.uncovered]
+    uncovered = [{"file": file.where, "why": why} for file in files if (why := _uncovered(file, unit))]
     rest = epsilon(events, delta=delta)
     return {
         "client": who,
@@ -159,7 +192,7 @@ def _total(unit: str, groups: dict[tuple[str, str], list[Charged]], delta: float
     """Rule 5: the maximum if people are disjoint, else the composition."""
     mine = [files for (who, of), files in groups.items() if of == unit and who != "server"]
     disjoint, together = across([_events(files, unit) for files in mine], delta=delta)
-    if any(file.uncovered for (who, _), files in groups.items() for file in files if who != "server"):
+    if any(_uncovered(file, unit) for (who, _), files in groups.items() for file in files if who != "server"):
         disjoint, together = INFINITE, INFINITE
     return {"unit": unit, "if_disjoint": _json(disjoint), "if_one_is_in_all": _json(together)}
 
@@ -169,7 +202,7 @@ def _curve(who: str, unit: str, files: Sequence[Charged], delta: float) -> list[
     for number in _thinned(sorted({file.round for file in files})):
         so_far = [file for file in files if file.round <= number]
         rest = epsilon(_events(so_far, unit), delta=delta)
-        total = INFINITE if any(file.uncovered for file in so_far) else rest
+        total = INFINITE if any(_uncovered(file, unit) for file in so_far) else rest
         rows.append((who, unit, number, total, rest))
     return rows
 

@@ -51,6 +51,13 @@ def account(
             click_type=click.Choice(["add-or-remove", "replace-one"]), rich_help_panel=_PLAN,
         ),
     ] = None,
+    participation: Annotated[
+        float | None,
+        typer.Option(
+            help="C: beside it, Theorem A.8 of FedLAP-DP with clients drawn by this rate. A calculation, no guarantee.",
+            show_default=False, rich_help_panel=_PLAN,
+        ),
+    ] = None,
     by: Annotated[
         str | None,
         typer.Option(
@@ -72,7 +79,7 @@ def account(
 
     given = {
         "sampling_rate": sampling_rate, "steps": steps, "rounds": rounds, "noise_multiplier": noise_multiplier,
-        "target_epsilon": target_epsilon, "adjacency": adjacency, "by": by,
+        "target_epsilon": target_epsilon, "adjacency": adjacency, "participation": participation, "by": by,
     }  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
     output = Output(as_json=json, quiet=quiet)
@@ -106,6 +113,11 @@ def _show_plan(console: Console, summary: dict[str, Any]) -> None:
         f"σ = {summary['noise_multiplier']:g}, q = {summary['sampling_rate']:g}, {steps:,} steps in "
         f"{summary['rounds']:,} round{'s' if summary['rounds'] > 1 else ''}",
     ]
+    if summary["theorem_a8"]:
+        lines.append(
+            f"With the two rates of FedLAP-DP's Theorem A.8 it is {_number(summary['theorem_a8']['rdp'])} (RDP), a "
+            "calculation and no guarantee: a file in an outbox shows that its client took part."
+        )
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 

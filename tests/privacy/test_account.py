@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from stages.privacy.accountant import calibrated, epsilon, planned
 from stages.privacy.events import PrivacyEvent
+from stages.privacy.renyi import ORDERS, step_cost
 
 FEDLAP = {"sampling_rate": 0.0256, "noise_multiplier": 1.0, "steps": 200}
 
@@ -254,3 +256,22 @@ def test_neither_account_nor_its_help_imports_torch(finished_run):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_papers_two_rates_are_a_calculation_beside_the_guarantee(fedsynth_json, fedsynth):
+    """Theorem A.8 written out with numpy at a few orders; with C = 1 it is the guarantee itself."""
+    options = ("--sampling-rate", 0.02, "--steps", 10, "--rounds", 3, "--noise-multiplier", 1.0, "--delta", 1e-5)
+    whole = fedsynth_json("account", "plan", *options, "--participation", 1.0)
+    assert whole["theorem_a8"]["rdp"] == pytest.approx(whole["epsilon"]["rdp"], rel=1e-6)
+    found = fedsynth_json("account", "plan", *options, "--participation", 0.5)
+    assert found["epsilon"] == whole["epsilon"] and found["theorem_a8"]["guarantee"] is False
+    oracle = min(
+        3 * step_cost(0.01, 1.0, order) + 3 * 9 * step_cost(0.02, 1.0, order)
+        + math.log((order - 1) / order) - (math.log(1e-5) + math.log(order)) / (order - 1)
+        for order in ORDERS
+    )  # fmt: skip
+    assert found["theorem_a8"]["rdp"] == pytest.approx(oracle, rel=1e-9)
+    assert found["theorem_a8"]["rdp"] < found["epsilon"]["rdp"]
+    assert fedsynth_json("account", "plan", *options)["theorem_a8"] is None
+    for wrong in (0, 1.5):
+        assert fedsynth("account", "plan", *options, "--participation", wrong)[0] == 2
