@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from artifacts.errors import UsageError
 from stages.methods.params.local_training import KEEPS_STATE, SENDS_STATE, LocalTraining
 from stages.recipes.files import kept_state, message_file, model_file, sent_state, server_state, update_file
 from stages.recipes.recipe import Recipe
@@ -12,6 +13,7 @@ from stages.recipes.step import Step
 
 # What `encode` and `aggregate` must agree on beside the clip.
 _MASK = ("sparsify", "keep", "mask_seed")
+_NOISED = ("fedavg", "fedprox")
 
 
 def client_steps(
@@ -80,6 +82,12 @@ def server_steps(recipe: Recipe, chosen: Sequence[str], round: int, num_clients:
     before = {"state": server_state(algorithm, round - 1)} if round > 1 else {}
     options: dict[str, str] = {}
     if is_noised(recipe):
+        if algorithm not in _NOISED:
+            # Their states, step counts or server rules would leave beside the noise (privacy contract, rule 15).
+            raise UsageError(
+                f"recipe {recipe.name}: aggregate.rule dp-mean goes with the algorithms {' and '.join(_NOISED)}; found "
+                f"{algorithm}."
+            )
         encoding = recipe.section("encode")
         shared = ("clip_norm", *(_MASK if encoding.get("sparsify") in ("rand-k", "top-k") else ()))
         params |= {key: encoding[key] for key in shared if key in encoding}

@@ -174,3 +174,11 @@ def test_the_record_of_a_run_does_not_speak_of_the_sweep():
     recipe = change(load_recipe("fedssyn-comparison"), [], 3)
     assert {"sweep", "target"}.isdisjoint(yaml.safe_load(recipe.to_yaml()))
     assert json.dumps(recipe.sweep)
+
+
+@pytest.mark.parametrize("algorithm", ["scaffold", "fedpvr", "feddyn", "fednova", "fedsgd"])
+def test_noise_for_whole_clients_covers_updates_alone(fedsynth, tmp_path, algorithm):
+    """A state, a count of steps or a server's own rule beside the noised mean would not be covered by it."""
+    code, _, err = fedsynth("run", "dp-fedavg", "--set", f"train-client.algorithm={algorithm}", "-o", tmp_path / "run")
+    assert code == 2 and "dp-mean goes with the algorithms fedavg and fedprox" in err
+    assert not (tmp_path / "run").exists()
