@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from artifacts import lineage, tensors_file
+from artifacts import keys, lineage, tensors_file
 from artifacts.errors import InputError, UsageError
 from artifacts.kinds import Custody
 from artifacts.metadata import InputRef, Metadata
@@ -28,7 +28,7 @@ from stages.methods.params.aggregation import Aggregation
 from stages.model_file import check_fits, read_model, round_of
 from stages.private_updates import Bounds, add_noise
 from stages.progress import Report, Summary, silent
-from stages.spending import key_of
+from stages.spending import key_of, refuse_uncovered
 from stages.versions import versions
 
 Result = Literal["model", "update", "state"]
@@ -85,9 +85,15 @@ def aggregate(
     )
     if bounds is not None:
         gathered.mean, events = add_noise(gathered.mean, bounds, params, metadata, key_of(out, key))
-        # What the clients sent is covered by the noise; what the model was made from brings its events with it.
-        metadata = replace(metadata, privacy=(*start.metadata.privacy, *events), disclosures=())
+        # What the clients sent is covered by the noise. Whether the server's key is a simulation's does not depend on
+        # them; whether a message was would tell that there was one.
+        simulation = keys.read(key_of(out, key)).simulation or start.metadata.simulation
+        metadata = replace(metadata, privacy=events, disclosures=(), simulation=simulation)
+    if noised or result == "model":
+        metadata = _with_past(metadata, start.metadata)
     if custody == "downlink":
+        if metadata.disclosures:
+            refuse_uncovered(key_of(out, key), metadata.privacy, metadata.disclosures)
         metadata = replace(metadata, inputs=(lineage.by_digest(start, "model"),))
     if result == "state":
         tensors = _next_state(gathered.mean, kept_before, share)
@@ -115,6 +121,12 @@ def aggregate(
         "messages": len(ordered),
         "bytes_in": sum(path.stat().st_size for path in ordered),
     }
+
+
+def _with_past(metadata: Metadata, start: Metadata) -> Metadata:
+    """What the model was made from brings with it what it cost, and what it told without noise."""
+    disclosures = tuple(sorted({*start.disclosures, *metadata.disclosures}))
+    return replace(metadata, privacy=(*start.privacy, *metadata.privacy), disclosures=disclosures)
 
 
 @dataclass
@@ -237,6 +249,7 @@ def _check_headers(messages: Sequence[Path], model: TensorArtifact, params: Aggr
         raise UsageError("aggregate needs at least one message.")
     needed = {"num_examples": params.weights == "examples", "local_steps": params.rule == "fednova"}
     owners: dict[str, Path] = {}
+    shares: dict[Path, Any] = {}
     for path in messages:
         metadata, specs = tensors_file.read_header(path)
         check_claims(path, metadata, model, states=states)
@@ -249,10 +262,23 @@ def _check_headers(messages: Sequence[Path], model: TensorArtifact, params: Aggr
                 flag = "--tell-examples" if count == "num_examples" else "--tell-steps"
                 raise InputError(f"{path} does not declare its {count}. Encode it with {flag}.")
         least = metadata.params.get("least_clients") if metadata.privacy else None
+        shares[path] = None if least is None else metadata.params
         if isinstance(least, int) and len(messages) < least:
             raise InputError(
                 f"{path} carries a share of noise that is complete with {least} messages; {len(messages)} are here. "
                 "Wait for more: with fewer nothing may be released."
             )
         owners[owner] = path
+    _check_shares(shares)
     return [owners[owner] for owner in sorted(owners)]
+
+
+def _check_shares(shares: Mapping[Path, Any]) -> None:
+    """A share of noise counts on the others': each message carries one, of the same size, in the same places."""
+    counting = next((path for path, params in shares.items() if params is not None), None)
+    odd = next((path for path, params in shares.items() if counting and params != shares[counting]), None)
+    if odd is not None:
+        raise InputError(
+            f"{counting} carries a share of the round's noise, but {odd} none like it: together they would hide less "
+            "than each claims. Encode all messages with the same parameters."
+        )

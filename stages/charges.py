@@ -33,6 +33,8 @@ class Charged:
 class Found:
     charged: list[Charged] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    # What the server sent on as clients had sent it: theirs to answer for, unless the server itself claims an ε.
+    passed_on: list[Charged] = field(default_factory=list)
 
 
 def read_charges(targets: Sequence[Path]) -> Found:
@@ -43,6 +45,8 @@ def read_charges(targets: Sequence[Path]) -> Found:
             _read_folder(target, found)
         else:
             _read_file(target, found)
+    if any(file.who == "server" for file in found.charged):
+        found.charged += found.passed_on
     return found
 
 
@@ -90,16 +94,18 @@ def _charge(
         events = tuple(PrivacyEvent.from_json(fields) for fields in privacy)
     except (ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{where}: {error}. An event that is not understood is never taken for nothing.") from error
-    if who == "server" and not events:
-        note = "What the server sent without events is made from what the clients sent, and is charged there."
-        if note not in found.notes:
-            found.notes.append(note)
-        return
     uncovered = ""
     if disclosures:
         uncovered = f"it tells {', '.join(disclosures)} without noise"
     elif not events:
         uncovered = "it has no privacy events"
+    if who == "server" and not events:
+        note = "What the server sent without events is made from what the clients sent, and is charged there."
+        if note not in found.notes:
+            found.notes.append(note)
+        if disclosures:
+            found.passed_on.append(Charged(who, where, round or 0, events, uncovered))
+        return
     found.charged.append(Charged(who, where, round or 0, events, uncovered))
 
 

@@ -107,7 +107,9 @@ def encode(
 
 
 def _check_belongs(model: TensorArtifact, update: TensorArtifact, client: str) -> None:
-    """The update is this client's, and was trained from this very model."""
+    """The update is this client's, and was trained from this very model, which the message names by its digest."""
+    if model.metadata.custody == "private":
+        raise InputError(f"{model.path} is private: a message that names it would tell its digest. Train from another.")
     check_fits(update.tensors, model.tensors, update.path, partial=True)
     if update.metadata.client != client:
         raise InputError(f"{update.path} is the update of client {update.metadata.client!r}, not of {client!r}.")

@@ -43,12 +43,7 @@ class PrivateRound:
 
     def gradients(self, module: nn.Module, images: Tensor, labels: Tensor) -> Iterator[StepGradient]:
         from stages.methods.private_local_training import private_gradients
-        from stages.privacy.clipping import refuse_batch_norm
 
-        try:
-            refuse_batch_norm(module.train())
-        except ValueError as error:
-            raise UsageError(f"differential privacy: {error}.") from error
         assert self.params.sampling_rate is not None  # checked
         return private_gradients(
             module,
@@ -70,15 +65,29 @@ class PrivateRound:
         return tuple(found.to_json() for found in distinct([*self.earlier, event]))
 
 
+def check_network(module: nn.Module, params: LocalTraining) -> None:
+    """Refuse a network that DP-SGD cannot train, before anything is charged."""
+    from stages.privacy.clipping import refuse_batch_norm
+
+    try:
+        refuse_batch_norm(module.train())
+        size = sum(weight.numel() for weight in module.parameters())
+        mechanism_of(params, params.batch_size).check_dimension(size)
+    except ValueError as error:
+        raise UsageError(f"differential privacy: {error}.") from error
+
+
 def inherited_events(paths: Sequence[Path], sources: Sequence[Metadata]) -> list[PrivacyEvent]:
     """The events that private inputs bring with them; one that private data went into without noise is refused.
 
     Records of a dataset that `partition` made, or that the client brought, are what is protected. A client's own
-    synthetic images and its state were computed from them, each from all: a record is more than one row there.
+    synthetic images, its states and its models were computed from them, each from all: a record is more than one row
+    there.
     """
     events: list[PrivacyEvent] = []
     for path, metadata in zip(paths, sources, strict=True):
-        derived = metadata.kind == "state" or metadata.stage == "synthesize" or metadata.privacy or metadata.disclosures
+        made = metadata.kind in ("state", "model") or metadata.stage == "synthesize"
+        derived = made or metadata.privacy or metadata.disclosures
         # What the server dealt out has left before, at its own price.
         if not derived or metadata.custody == "downlink":
             continue

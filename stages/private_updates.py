@@ -7,13 +7,15 @@ adds a share of the noise in `encode` (privacy contract, rule 23), and is charge
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from artifacts import lineage
 from artifacts.errors import InputError, UsageError
 from artifacts.metadata import Metadata
 from artifacts.tensors_file import TensorArtifact
@@ -22,7 +24,7 @@ from stages.methods.params.client_privacy import UpdateBounds
 from stages.methods.params.encoding import Encoding
 from stages.methods.sparsify import Mask, largest, masked, moved_mask, random_mask
 from stages.model_file import check_fits, read_model, round_of
-from stages.privacy.events import PLANNED_ID, PrivacyEvent, output_digest
+from stages.privacy.events import PLANNED_ID, PrivacyEvent, alone, output_digest
 from stages.privacy.mechanism import GaussianMechanism, clipped, noisy_mean
 from stages.randomness import numpy_stream
 from stages.spending import Spending, reserve
@@ -66,46 +68,67 @@ def add_share(
 ) -> tuple[dict[str, NDArray[np.float32]], tuple[dict[str, Any], ...]]:
     """The client's clipped update with its share of the noise, N(0, σ²C²/shares), and the event that it costs."""
     assert params.noise_multiplier is not None and params.clip_norm is not None  # Encoding checked it
-    event = PrivacyEvent(
-        id=PLANNED_ID, unit="client", adjacency="add-or-remove", mechanism="gaussian", sampling="none",
-        sampling_rate=1.0, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm, steps=1,
-        trust="aggregate" if params.shares > 1 else "nobody", shares=params.shares,
-    )  # fmt: skip
+    with _as_usage_error():
+        event = PrivacyEvent(
+            id=PLANNED_ID, unit="client", adjacency="add-or-remove", mechanism="gaussian", sampling="none",
+            sampling_rate=1.0, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm, steps=1,
+            trust="aggregate" if params.shares > 1 else "nobody", shares=params.shares,
+        )  # fmt: skip
+        alone(event)  # an auditor will ask what it is worth
+        mechanism = GaussianMechanism(
+            clip_norm=params.clip_norm, noise_multiplier=params.noise_multiplier / params.shares**0.5, expected_size=1.0
+        )
+        contribution = bounds.coordinates(bounds.apply(update))
+        mechanism.check_dimension(sum(tensor.size for tensor in contribution.values()))
     digests = [str(reference.sha256) for reference in metadata.inputs if reference.role == "update"]
     spending = reserve(key, context=_context(metadata), data=digests, events=[event])
-    mechanism = GaussianMechanism(
-        clip_norm=params.clip_norm, noise_multiplier=params.noise_multiplier / params.shares**0.5, expected_size=1.0
-    )
-    noised = noisy_mean(bounds.coordinates(bounds.apply(update)), mechanism, spending.stream("noise"))
-    return _released(bounds.restored(noised, update), event, spending)
+    noised = noisy_mean(contribution, mechanism, spending.stream("noise"))
+    return _released(bounds.restored(noised, update), spending)
 
 
 def add_noise(
     total: Tensors, bounds: Bounds, params: Aggregation, metadata: Metadata, key: Path
 ) -> tuple[dict[str, NDArray[np.float32]], tuple[dict[str, Any], ...]]:
-    """The server's noised mean of clipped updates, divided by qN, and the event that it costs every client."""
+    """The server's noised mean of clipped updates, divided by qN, and the event that it costs every client.
+
+    All that is made from one draw of clients has the same coins: only the first release of a round is amplified.
+    """
     assert params.noise_multiplier is not None and params.clip_norm is not None and params.sampling_rate is not None
     sampled = params.sampling_rate < 1
-    event = PrivacyEvent(
-        id=PLANNED_ID, unit="client", adjacency="add-or-remove",
-        mechanism="sampled-gaussian" if sampled else "gaussian", sampling="poisson" if sampled else "none",
-        sampling_rate=params.sampling_rate, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm,
-        steps=1, trust="server",
-    )  # fmt: skip
+    with _as_usage_error():
+        event = PrivacyEvent(
+            id=PLANNED_ID, unit="client", adjacency="add-or-remove",
+            mechanism="sampled-gaussian" if sampled else "gaussian", sampling="poisson" if sampled else "none",
+            sampling_rate=params.sampling_rate, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm,
+            steps=1, trust="server",
+        )  # fmt: skip
+        mechanism = GaussianMechanism(
+            clip_norm=params.clip_norm,
+            noise_multiplier=params.noise_multiplier,
+            expected_size=params.expected_clients,
+        )
+        summed = bounds.coordinates(total)
+        mechanism.check_dimension(sum(tensor.size for tensor in summed.values()))
     digests = [str(reference.sha256) for reference in metadata.inputs if reference.role == "message"]
-    spending = reserve(key, context=_context(metadata), data=digests, events=[event])
-    mechanism = GaussianMechanism(
-        clip_norm=params.clip_norm,
-        noise_multiplier=params.noise_multiplier,
-        expected_size=params.expected_clients,
-    )
-    noised = noisy_mean(bounds.coordinates(total), mechanism, spending.stream("noise"))
-    return _released(bounds.restored(noised, total), event, spending)
+    draw = f"round {metadata.round}, {params.clients} clients, rate {params.sampling_rate}" if sampled else None
+    spending = reserve(key, context=_context(metadata), data=digests, events=[event], draw=draw)
+    noised = noisy_mean(summed, mechanism, spending.stream("noise"))
+    return _released(bounds.restored(noised, total), spending)
+
+
+@contextlib.contextmanager
+def _as_usage_error() -> Iterator[None]:
+    """Numbers that no event and no mechanism can hold, told before anything is charged."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"client-level privacy: {error}.") from error
 
 
 def _released(
-    tensors: dict[str, NDArray[np.float32]], event: PrivacyEvent, spending: Spending
+    tensors: dict[str, NDArray[np.float32]], spending: Spending
 ) -> tuple[dict[str, NDArray[np.float32]], tuple[dict[str, Any], ...]]:
+    (event,) = spending.events
     output = output_digest(tensors)
     spending.release(output, "round")
     return tensors, (spending.event(output, event).to_json(),)
@@ -141,4 +164,7 @@ def _public_mask(params: UpdateBounds, model: TensorArtifact, before: Path | Non
     check_fits(earlier.tensors, model.tensors, before)
     if round_of(earlier) != round_of(model) - 1:
         raise InputError(f"{before} is of round {round_of(earlier)}; --before is that of round {round_of(model) - 1}.")
+    # By its digest: so the mask is a function of the model, and everybody's is the same.
+    if lineage.by_digest(earlier, "model") not in model.metadata.inputs:
+        raise InputError(f"{model.path} was not made from {before}. Give the model that it was made from as --before.")
     return moved_mask(here, {name: earlier.tensors[name] for name in names}, params.share, rng)

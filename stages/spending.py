@@ -8,6 +8,7 @@ budget if there is one (privacy contract, rule 18). Its streams are bound to eve
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,10 @@ from artifacts import keys, spend
 from artifacts.errors import BudgetError, InputError, UsageError
 from artifacts.keys import Key
 from artifacts.places import Place
+from artifacts.spend import SpendLedger
 from stages.methods.params.record_privacy import RecordPrivacy
 from stages.privacy.budget import Budget
-from stages.privacy.events import PLANNED_ID, PrivacyEvent, event_id
+from stages.privacy.events import PLANNED_ID, PrivacyEvent, event_id, unsampled
 from stages.privacy.streams import Label, SecretStream, context_digest
 from stages.recipes.params_file import read_mapping
 
@@ -29,11 +31,12 @@ _BUDGET = "budget.yaml"
 
 @dataclass(frozen=True)
 class Spending:
-    """What a stage may draw from and must settle; made by `reserve`."""
+    """What a stage may draw from and must settle; made by `reserve`. `events` are those that were charged."""
 
     key: Key
     ledger: Path
     context: Mapping[str, Any]
+    events: tuple[PrivacyEvent, ...] = ()
 
     def stream(self, label: Label) -> SecretStream:
         return SecretStream(self.key.secret, self.context, label)
@@ -53,21 +56,45 @@ class Spending:
         return dataclasses.replace(event, id=event_id(self.key.secret, self.context, output))
 
 
-def reserve(key: Path, *, context: Mapping[str, Any], data: Sequence[str], events: Sequence[PrivacyEvent]) -> Spending:
+def reserve(
+    key: Path,
+    *,
+    context: Mapping[str, Any],
+    data: Sequence[str],
+    events: Sequence[PrivacyEvent],
+    draw: str | None = None,
+) -> Spending:
     """Charge the events to the key's ledger, or refuse. `data` are the digests of the private inputs.
 
-    The very same computation, charged before, is free: it can only give the same bytes again.
+    The very same computation, charged before, is free: it can only give the same bytes again. `draw` names the secret
+    sample behind the events, if other computations can have the same. Its coins amplify one release, the first: who is
+    in that is in the next one too, which is charged as if everybody took part.
     """
-    spending = Spending(keys.read(key), spend.beside(key), context)
+    ledger, secret = spend.beside(key), keys.read(key)
     digest = context_digest(context).hex()
     budget = read_budget(key.with_name(_BUDGET))
-    with spend.locked(spending.ledger, spending.key) as book:
+    with spend.locked(ledger, secret) as book:
+        marks = [_mark(draw), _mark(f"{draw} {digest}")] if draw is not None else []
+        if marks and book.has(marks[0]) and not book.has(marks[1]):
+            events = [unsampled(event) for event in events]
         if not book.has(digest):
             if budget is not None:
-                _check(budget, book.charged(), events, spending.ledger)
+                _check(budget, book.charged(), events, ledger)
+            _enter_draw(book, marks)
             planned = [dataclasses.replace(event, id=PLANNED_ID).to_json() for event in events]
             book.reserve(stage=str(context["stage"]), context=digest, data=data, events=planned)
-    return spending
+    return Spending(secret, ledger, context, tuple(events))
+
+
+def _enter_draw(book: SpendLedger, marks: Sequence[str]) -> None:
+    """That a draw was used, and by which computation, in entries without a price; before the computation's own."""
+    if marks and not book.has(marks[0]):
+        for mark in marks:
+            book.reserve(stage="sample-clients", context=mark, data=[], events=[])
+
+
+def _mark(text: str) -> str:
+    return hashlib.sha256(f"fedsynth/1 draw {text}".encode()).hexdigest()
 
 
 def refuse_uncovered(key: Path, privacy: Sequence[Mapping[str, Any]], disclosures: Sequence[str]) -> None:
@@ -131,7 +158,7 @@ def spent_of(releases: Sequence[Sequence[Mapping[str, Any]]], path: Path) -> lis
 def _check(
     budget: Budget, charged: Sequence[Sequence[Mapping[str, Any]]], events: Sequence[PrivacyEvent], path: Path
 ) -> None:
-    before = spent_of(charged, path)
+    before = [release for release in spent_of(charged, path) if release]
     try:
         then = budget.spent([*before, list(events)])
         if then <= budget.epsilon:

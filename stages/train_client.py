@@ -18,7 +18,7 @@ from stages.data.images import to_pixels
 from stages.methods.params.local_training import KEEPS_STATE, SENDS_STATE, LocalTraining
 from stages.model_file import check_fits, network_of, read_model, round_of, to_module
 from stages.nets.params import InputShape
-from stages.private_client import PrivateRound, inherited_events, with_noise
+from stages.private_client import PrivateRound, check_network, inherited_events, with_noise
 from stages.private_training import refuse_repetition
 from stages.progress import Report, Summary, silent
 from stages.randomness import stream_seed
@@ -91,18 +91,24 @@ def train_client(
         seed=seed,
         versions=versions("torch", *(["numpy", "scipy"] if params.is_private else [])),  # they make the noise
     )
+    module = to_module(start, where)
     private = None
     if params.is_private:
+        check_network(module, params)
         refuse_repetition(data, [dataset.sha256 for dataset in described])
-        sources = [*(dataset.metadata for dataset in described), *([mine.metadata] if mine else [])]
-        earlier = inherited_events([*data, *([state] if state else [])], sources)
+        # The model and the server's variates come from outside, and have left before; unless they do not.
+        own = [source for source in (start, theirs) if source is not None and source.metadata.custody == "private"]
+        files = [*own, *([mine] if mine is not None else [])]
+        earlier = inherited_events(
+            [*data, *(source.path for source in files)],
+            [*(dataset.metadata for dataset in described), *(source.metadata for source in files)],
+        )
         private = PrivateRound.begin(params, about, where, key_of(out, key), earlier)
     datasets = [load_dataset(path) for path in data]
     for path, before, loaded in zip(data, described, datasets, strict=True):
         if loaded.sha256 != before.sha256:
             raise InputError(f"{path} was replaced while it was being read. Run the command again.")
     images, labels = joined(datasets)
-    module = to_module(start, where)
     pixels, classes = torch.from_numpy(to_pixels(images)).to(where), torch.from_numpy(labels).to(where)
 
     def generator(of: str, home: torch.device) -> torch.Generator:

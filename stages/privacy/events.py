@@ -128,6 +128,11 @@ def alone(event: PrivacyEvent) -> PrivacyEvent:
     )
 
 
+def unsampled(event: PrivacyEvent) -> PrivacyEvent:
+    """The event without amplification: a bound for whoever knows who took part."""
+    return dataclasses.replace(event, mechanism="gaussian", sampling="none", sampling_rate=1.0)
+
+
 def output_digest(tensors: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256 over names, types, shapes and bytes of what a mechanism gave out."""
     state = hashlib.sha256()

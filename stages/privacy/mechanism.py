@@ -55,6 +55,11 @@ class GaussianMechanism:
         """σC: the standard deviation of the noise in the sum."""
         return self.noise_multiplier * self.clip_norm
 
+    def check_dimension(self, dimension: int) -> None:
+        """Raise `ValueError` for more coordinates than the margin of the clip pays for."""
+        if math.sqrt(dimension) * self.noise_multiplier > 2.0 ** (_FINE_BITS - 22):
+            raise ValueError(f"{dimension} coordinates with noise_multiplier {self.noise_multiplier} are too many")
+
     @property
     def fine_step(self) -> float:
         return math.ldexp(1.0, _exponent(self.scale) - _FINE_BITS)
@@ -96,9 +101,7 @@ def noisy_mean(
     `total` is F: a float64 sum of contributions that were clipped to `mechanism.clip_norm`; it may be of none at all
     (an empty Poisson sample is legal, costs, and releases noise).
     """
-    dimension = sum(tensor.size for tensor in total.values())
-    if math.sqrt(dimension) * mechanism.noise_multiplier > 2.0 ** (_FINE_BITS - 22):
-        raise ValueError(f"{dimension} coordinates with noise_multiplier {mechanism.noise_multiplier} are too many")
+    mechanism.check_dimension(sum(tensor.size for tensor in total.values()))
     step = mechanism.fine_step
     released = {}
     for name in sorted(total):
