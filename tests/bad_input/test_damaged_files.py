@@ -126,7 +126,7 @@ WRONG_KIND = {
     "decode-message": ["model", "update", "dataset"],
     "train-model": ["update", "message", "dataset"],
     "train-data": ["model", "update", "message"],
-    "evaluate-model": ["update", "message", "dataset"],
+    "evaluate-model": ["update", "message"],  # a dataset in its place is compared with the other: another form
     "evaluate-data": ["model", "update", "message"],
     "init-like": ["model", "update", "message"],
 }

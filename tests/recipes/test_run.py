@@ -9,6 +9,7 @@ import time
 import pytest
 
 from artifacts import dataset_file, tensors_file
+from stages.account import account
 from stages.recipes.plan import participants, plan
 from stages.recipes.recipe import change, load_recipe, names
 from stages.recipes.runner import run
@@ -113,7 +114,29 @@ def is_one_run_on_real_data(name):
     return recipe.synthetic == "none" and not recipe.sweep
 
 
-@pytest.mark.parametrize("name", list(filter(is_one_run_on_real_data, names())))
+def is_noised(name):
+    recipe = load_recipe(name)
+    return recipe.section("aggregate").get("rule") == "dp-mean" or "sampling_rate" in recipe.section("train-client")
+
+
+ONE_RUN = list(filter(is_one_run_on_real_data, names()))
+
+
+@pytest.mark.parametrize("name", [name for name in ONE_RUN if is_noised(name)])
+def test_every_noised_recipe_runs_and_costs_what_its_events_say(tmp_path, name):
+    """Few clients drown in the noise, so nothing is said of what they learn."""
+    settings = [setting for setting in SMALL if not setting.startswith("train-client")]
+    summary = run(change(load_recipe(name), settings, 2), tmp_path / "run", seed=0, workers=1)
+    assert summary["rounds"] == 2
+    assert_whole(tmp_path / "run")
+    for_clients = load_recipe(name).section("aggregate").get("rule") == "dp-mean"
+    told = account([tmp_path / "run"], delta=1e-3)
+    units = {row["client"]: (row["unit"], row["epsilon"]["pld"]) for row in told["clients"]}
+    unit, epsilon = units["server" if for_clients else "00"]
+    assert unit == ("client" if for_clients else "record") and 0 < epsilon < 20
+
+
+@pytest.mark.parametrize("name", [name for name in ONE_RUN if not is_noised(name)])
 def test_every_recipe_learns(tmp_path, name):
     settings = [*SMALL, "partition.scheme=iid", "partition.alpha=null"]
     settings += ["train-client.local_epochs=null"] if name == "fedsgd" else []
@@ -124,13 +147,14 @@ def test_every_recipe_learns(tmp_path, name):
 
 def test_participants_are_a_fair_draw_and_differ_between_rounds():
     clients = [f"{n:02}" for n in range(20)]
-    drawn = [participants(clients, 0.25, round, seed=0) for round in range(1, 2001)]
+    recipe = change(load_recipe("fedavg"), ["participation=0.25"], None)
+    drawn = [participants(recipe, clients, round, seed=0) for round in range(1, 2001)]
     assert all(len(set(chosen)) == 5 for chosen in drawn)
     share = [sum(client in chosen for chosen in drawn) / len(drawn) for client in clients]
     # Binomial(2000, 1/4): standard deviation 0.0097; a client left out or favoured by a fifth would show.
     assert all(abs(value - 0.25) < 0.045 for value in share)
     assert len({tuple(chosen) for chosen in drawn}) > 1500
-    assert participants(clients, 0.001, 1, seed=0)
+    assert participants(change(recipe, ["participation=0.001"], None), clients, 1, seed=0)
 
 
 def test_each_step_of_a_plan_reads_only_what_earlier_steps_wrote():
