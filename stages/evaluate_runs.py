@@ -132,7 +132,9 @@ def _read(folder: RunFolder, label: str) -> Run:
     record = folder.simulation / "recipe.yaml"
     recipe = read_mapping(record) if record.exists() else {}
     accuracy: dict[int, float] = {}
-    custody: Custody = "public"
+    # Under secret sampling of clients the bytes tell how many took part, which no public report may (contract, 4).
+    secret = (recipe.get("aggregate") or {}).get("rule") == "dp-mean"
+    custody: Custody = "private" if secret else "public"
     for path in sorted(folder.metrics.glob("round-*.json")):
         try:
             metrics = json.loads(path.read_text())

@@ -166,3 +166,10 @@ def test_it_does_not_import_torch(finished_run, tmp_path):
         f"'-o', {str(tmp_path / 'c.json')!r}]) == 0\nassert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_run_with_secret_sampling_tells_how_many_took_part_to_nobody(tmp_path, fedsynth_json):
+    run = tmp_path / "run"
+    options = ("--rounds", 1, "--set", "partition.clients=8", "--set", "participation=0.5")
+    fedsynth_json("run", "dp-fedavg", *options, "-o", run)
+    assert evaluate_runs([run], tmp_path / "c.json")["custody"] == "private"
