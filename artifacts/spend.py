@@ -94,7 +94,7 @@ class SpendLedger:
         if before:
             raise VerificationError(
                 f"{self._path}: the same computation gave another result before. Both carry the same noise, so the "
-                "new one was destroyed. Change --seed, which draws new noise and is charged anew."
+                "new one was destroyed. Another seed or parameter draws new noise, and is charged anew."
             )
         self._append({"entry": "released", "key": self._key, "context": context, "part": part, "output": output})
 
