@@ -64,15 +64,19 @@ def wait_for(folder, pattern, process):
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_stopped_leaves_whole_files_and_goes_on(undisturbed, tmp_path, kind):
-    folder = tmp_path / "run"
-    process = start(folder)
-    wait_for(folder, "clients/*/outbox/message-0002.safetensors", process)
-    os.kill(process.pid, kind)
-    errors = process.communicate(timeout=30)[1].decode()
+    for attempt in range(5):
+        folder = tmp_path / f"run-{attempt}"
+        process = start(folder)
+        wait_for(folder, "clients/*/outbox/message-0002.safetensors", process)
+        os.kill(process.pid, kind)
+        errors = process.communicate(timeout=30)[1].decode()
+        if not (folder / "metrics/round-0004.json").exists():
+            break  # else it finished before the signal came: this process was not given its turn in time
+    else:
+        pytest.fail("five runs finished before they could be stopped")
     if kind == signal.SIGINT:
         assert process.returncode == 130
         assert "run again to go on" in errors
-    assert not (folder / "metrics/round-0004.json").exists(), "it finished before it was stopped"
     time.sleep(0.5)  # the workers of a killed parent notice the closed pipe
     assert_whole(folder)
     process = start(folder)
