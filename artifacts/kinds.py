@@ -96,6 +96,7 @@ KINDS: dict[str, Kind] = {
                 "images": TensorRule(dtypes=("F32", "F16"), dims=_IMAGES),
                 "labels": TensorRule(dtypes=("I64",), dims=("n",)),
                 "radius": TensorRule(dtypes=("F32",), dims=(), optional=True),
+                "norms": TensorRule(dtypes=("F32",), dims=("layers",), optional=True),
             },
         ),
         Kind(

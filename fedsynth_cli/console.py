@@ -36,6 +36,10 @@ class Output:
             text = ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
             console.print(f"{name.replace('_', ' '):<{width}}  {text}", markup=False, highlight=False, soft_wrap=True)
 
+    def warn(self, text: str) -> None:
+        """What the user must know although the work was done; on stderr, `--quiet` notwithstanding."""
+        sys.stderr.write(f"warning: {text}\n")
+
     @contextlib.contextmanager
     def progress(self, description: str) -> Iterator[Report]:
         """A bar on stderr while the block runs; nothing where stderr is no terminal."""

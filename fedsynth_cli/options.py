@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints, overload
 
 import click
 import typer
 
 from artifacts.errors import UsageError
-from stages.hyperparameters import HyperParameters
+from stages.hyperparameters import HyperParameters, Variants
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.", show_default=False)]
 Seed = Annotated[int, typer.Option("--seed", help="Root of all ordinary random streams.")]
@@ -28,6 +28,10 @@ Client = Annotated[
 Key = Annotated[
     Path | None,
     typer.Option("--key", help="The client's key; else client.key in its private/.", show_default=False),
+]
+ServerKey = Annotated[
+    Path | None,
+    typer.Option("--key", help="The server's key; else server.key in its private/.", show_default=False),
 ]
 Device = Annotated[
     str,
@@ -70,7 +74,13 @@ class Given:
     params_file: Path | None
     preset: str | None
 
-    def resolve(self, declared: type[P], **fixed: Any) -> P:
+    @overload
+    def resolve(self, declared: type[P], **fixed: Any) -> P: ...
+
+    @overload
+    def resolve(self, declared: Variants, **fixed: Any) -> Any: ...
+
+    def resolve(self, declared: type[P] | Variants, **fixed: Any) -> Any:
         """The parameters by precedence; `fixed` values were decided by the command itself."""
         values: dict[str, Any] = {}
         if self.preset is not None:
@@ -105,7 +115,7 @@ def numbers(text: str | None, flag: str, most: int = 10_000_000) -> list[int]:
 
 
 def hyper_options(
-    command: str, *declarations: type[HyperParameters]
+    command: str, declared: type[HyperParameters] | Variants
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command one option for each declared field, `--params` and `--preset`; it receives `given: Given`."""
 
@@ -116,8 +126,8 @@ def hyper_options(
             for parameter in inspect.signature(function).parameters.values()
             if parameter.name != "given"
         ]
-        fields = {f.name: (f, get_type_hints(d)[f.name]) for d in declarations for f in dataclasses.fields(d)}
-        extra = [_option(field, hint) for field, hint in fields.values()]
+        fields = _flags(declared.classes if isinstance(declared, Variants) else (declared,))
+        extra = [_option(flag) for flag in fields.values()]
         extra.append(_keyword("params", ParamsFile, None))
         extra.append(_keyword("preset", Preset, None))
 
@@ -136,27 +146,63 @@ def hyper_options(
     return decorate
 
 
+@dataclass
+class _Flag:
+    """A hyper-parameter as an option: what the variants of a command say of it, each once."""
+
+    name: str
+    hint: Any
+    texts: list[str]
+    notes: list[str]
+    panel: str | None
+
+    @classmethod
+    def of(cls, field: dataclasses.Field[Any], hint: Any) -> _Flag:
+        about = field.metadata
+        notes = [about["symbol"]] if about["symbol"] else []
+        if field.default is not None and not isinstance(field.default, bool):
+            notes.append(f"default {field.default}, {'as in the paper' if about['source'] == 'paper' else 'ours'}")
+        if get_origin(hint) is not Literal and get_args(hint):
+            hint = next(option for option in get_args(hint) if option is not type(None))
+        return cls(field.name, hint, [about["text"].rstrip(".")], notes, about["panel"] or None)
+
+    def join(self, other: _Flag) -> None:
+        """The same name in another variant: it takes the words of both, and belongs to no one's panel."""
+        if get_origin(self.hint) is Literal:
+            self.hint = Literal[tuple(dict.fromkeys([*get_args(self.hint), *get_args(other.hint)]))]
+        self.texts += [text for text in other.texts if text not in self.texts]
+        self.notes = self.notes if self.notes == other.notes else []
+        self.panel = self.panel if self.panel == other.panel else None
+
+
+def _flags(declarations: Sequence[type[HyperParameters]]) -> dict[str, _Flag]:
+    found: dict[str, _Flag] = {}
+    for declared in declarations:
+        hints = get_type_hints(declared)
+        for field in dataclasses.fields(declared):
+            flag = _Flag.of(field, hints[field.name])
+            if field.name in found:
+                found[field.name].join(flag)
+            else:
+                found[field.name] = flag
+    return found
+
+
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _option(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
-    """`--name` with the field's text, its paper symbol and its default; absent means «not said»."""
-    about = field.metadata
-    if get_origin(hint) is not Literal and get_args(hint):
-        hint = next(option for option in get_args(hint) if option is not type(None))
-    text = about["text"][:1].upper() + about["text"][1:]
-    notes = [about["symbol"]] if about["symbol"] else []
-    if field.default is not None and not isinstance(field.default, bool):
-        notes.append(f"default {field.default}, {'as in the paper' if about['source'] == 'paper' else 'ours'}")
-    text = text.rstrip(".") + (f" ({'; '.join(notes)})." if notes else ".")
-    flag = "--" + field.name.replace("_", "-")
-    settings: dict[str, Any] = {"help": text, "show_default": False, "rich_help_panel": about["panel"] or None}
-    base: Any = hint
-    if get_origin(hint) is Literal:
-        settings["click_type"] = click.Choice([str(option) for option in get_args(hint)])
+def _option(flag: _Flag) -> inspect.Parameter:
+    """`--name` with its texts, its paper symbol and its default; absent means «not said»."""
+    text = ". Or: ".join(flag.texts)
+    text = text[:1].upper() + text[1:] + (f" ({'; '.join(flag.notes)})." if flag.notes else ".")
+    name = "--" + flag.name.replace("_", "-")
+    settings: dict[str, Any] = {"help": text, "show_default": False, "rich_help_panel": flag.panel}
+    base: Any = flag.hint
+    if get_origin(base) is Literal:
+        settings["click_type"] = click.Choice([str(option) for option in get_args(base)])
         base = str
     if base is bool:
-        flag = f"{flag}/--no-{flag[2:]}"
-    annotation = Annotated[base | None, typer.Option(flag, **settings)]
-    return _keyword(field.name, annotation, None)
+        name = f"{name}/--no-{name[2:]}"
+    annotation = Annotated[base | None, typer.Option(name, **settings)]
+    return _keyword(flag.name, annotation, None)

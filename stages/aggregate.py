@@ -17,18 +17,19 @@ from artifacts import keys, lineage, tensors_file
 from artifacts.errors import InputError, UsageError
 from artifacts.kinds import Custody
 from artifacts.metadata import InputRef, Metadata
-from artifacts.places import PRIVATE, in_outbox
+from artifacts.places import in_outbox
 from artifacts.publish import prepare
 from artifacts.tensors_file import TensorArtifact
-from stages.messages import check_claims, exchanged, read_update
+from stages.messages import STATES, UPDATES, check_claims, exchanged, read_update
 from stages.methods import feddyn
 from stages.methods.averaging import WeightedMean, apply_update
 from stages.methods.fednova import NormalisedMean
 from stages.methods.params.aggregation import Aggregation
 from stages.model_file import check_fits, read_model, round_of
+from stages.next_model import for_clients, record_participants, with_past
 from stages.private_updates import Bounds, add_noise
 from stages.progress import Report, Summary, silent
-from stages.spending import key_of, refuse_uncovered
+from stages.spending import key_of
 from stages.versions import versions
 
 Result = Literal["model", "update", "state"]
@@ -90,11 +91,9 @@ def aggregate(
         simulation = keys.read(key_of(out, key)).simulation or start.metadata.simulation
         metadata = replace(metadata, privacy=events, disclosures=(), simulation=simulation)
     if noised or result == "model":
-        metadata = _with_past(metadata, start.metadata)
+        metadata = with_past(metadata, start.metadata)
     if custody == "downlink":
-        if metadata.disclosures:
-            refuse_uncovered(key_of(out, key), metadata.privacy, metadata.disclosures)
-        metadata = replace(metadata, inputs=(lineage.by_digest(start, "model"),))
+        metadata = for_clients(metadata, start, out, key)
     if result == "state":
         tensors = _next_state(gathered.mean, kept_before, share)
     elif params.rule == "feddyn":
@@ -106,9 +105,7 @@ def aggregate(
     _check_overflow(tensors)
     _check_overflow(kept)
     if custody == "downlink":
-        # Written before the model: a model in an outbox always has its record.
-        private = out.absolute().parent.parent / PRIVATE
-        lineage.write_record(private / f"{out.stem}.lineage.json", out.name, gathered.references)
+        record_participants(out, gathered.references)
     if state_out is not None:
         about = replace(metadata, kind="state", custody="server", params=params.to_json())
         tensors_file.write(state_out, kept, about, force=force)
@@ -121,12 +118,6 @@ def aggregate(
         "messages": len(ordered),
         "bytes_in": sum(path.stat().st_size for path in ordered),
     }
-
-
-def _with_past(metadata: Metadata, start: Metadata) -> Metadata:
-    """What the model was made from brings with it what it cost, and what it told without noise."""
-    disclosures = tuple(sorted({*start.disclosures, *metadata.disclosures}))
-    return replace(metadata, privacy=(*start.privacy, *metadata.privacy), disclosures=disclosures)
 
 
 @dataclass
@@ -252,7 +243,7 @@ def _check_headers(messages: Sequence[Path], model: TensorArtifact, params: Aggr
     shares: dict[Path, Any] = {}
     for path in messages:
         metadata, specs = tensors_file.read_header(path)
-        check_claims(path, metadata, model, states=states)
+        check_claims(path, metadata, model, kinds=STATES if states else UPDATES)
         check_fits({spec.name: spec for spec in specs}, exchanged(model), path, partial=states)
         owner = metadata.client or str(path)
         if owner in owners:

@@ -150,11 +150,13 @@ def _audit_place(place: Place, known: dict[str, Path] | None, result: AuditRepor
     entries: dict[str, list[Entry]] = {}
     for entry in book.entries:
         entries.setdefault(entry.file, []).append(entry)
+    digests = {entry.sha256 for entry in book.entries}
     for path in present:
         failures = list(_check_file(path, entries.get(path.name, []), place, secret, sent))
         result.findings += [Finding("failure", check, str(path), what) for check, what in failures]
         if not failures:
-            result.findings += _check_lineage(path, secret, of_round.get(path.stem[-4:], []), private, known)
+            likely = of_round.get(path.stem[-4:], [])
+            result.findings += _check_lineage(path, secret, likely, private, known, own=digests)
     _check_private_lineage(place, private, known, result)
 
 
@@ -222,14 +224,25 @@ def _private_side(place: Place, result: AuditReport) -> tuple[Key | None, dict[s
 
 
 def _check_lineage(
-    path: Path, secret: Key | None, likely: list[str], private: dict[str, Path], known: dict[str, Path] | None
+    path: Path,
+    secret: Key | None,
+    likely: list[str],
+    private: dict[str, Path],
+    known: dict[str, Path] | None,
+    *,
+    own: set[str],
 ) -> Iterator[Finding]:
-    """Inputs lead to files that exist; private ones are named by commitments that open, to `likely` ones mostly."""
+    """Inputs lead to files that exist; private ones are named by commitments that open, to `likely` ones mostly.
+
+    What a client goes on from may also be what it sent before: `own` are the digests in its ledger.
+    """
     for reference in _metadata(path).inputs:
         name = f"its input {reference.role!r}"
         if reference.sha256 is not None:
             if reference.sha256 in private:
                 yield Finding("failure", "lineage", str(path), f"{name} is private, but named by its digest")
+            elif reference.role == "previous" and reference.sha256 in own:
+                continue
             elif known is not None and reference.sha256 not in known:
                 yield Finding("failure", "lineage", str(path), f"{name} is no file that the server sent")
         elif secret is not None and not any(opens(secret, reference, digest) for digest in chain(likely, private)):

@@ -15,13 +15,14 @@ from artifacts.errors import InputError, UsageError
 from artifacts.kinds import Custody
 from artifacts.places import RunFolder
 from artifacts.publish import prepare
-from stages.data.dataset_images import load_dataset
+from artifacts.tensors_file import TensorArtifact
+from stages.data.dataset_images import LoadedDataset, load_dataset
 from stages.data.images import to_pixels
-from stages.model_file import network_of, read_model, round_of, to_module
+from stages.model_file import check_images_fit, network_of, read_model, round_of, to_module
+from stages.nets.params import InputShape
 from stages.pictures.confusion import confusion_picture
 from stages.pictures.curve import curve_picture
 from stages.progress import Report, Summary, silent
-from stages.train_client import check_images_fit
 
 if TYPE_CHECKING:
     from stages.torch_setup import Device
@@ -50,12 +51,8 @@ def evaluate(
     for path in (out, curve, picture, confusion):
         if path is not None:
             prepare(path, custody, force=force or path in (curve, picture))
-    trained = read_model(model)
-    _, shape = network_of(trained.metadata, model)
-    check_images_fit(data, dataset.metadata, shape)
+    trained, shape = read_fitting_model(model, data, dataset)
     content = dataset.content
-    if not len(content):
-        raise InputError(f"{data} holds no images: there is nothing to evaluate on.")
 
     import torch
 
@@ -94,11 +91,28 @@ def evaluate(
     return {"out": str(out), **metrics}
 
 
+def read_fitting_model(model: Path, data: Path, dataset: LoadedDataset) -> tuple[TensorArtifact, InputShape]:
+    """The model and what it takes; `dataset` is what `data` holds, and has images that fit."""
+    trained = read_model(model)
+    _, shape = network_of(trained.metadata, model)
+    check_images_fit(data, dataset.metadata, shape)
+    if not len(dataset.content):
+        raise InputError(f"{data} holds no images: there is nothing to evaluate on.")
+    return trained, shape
+
+
 def prepare_private(path: Path, *, force: bool) -> None:
     """For what is computed from private images: no outbox, nor the folders of a run that anyone may read."""
-    prepare(path, "private", force=force)
+    prepare_kept(path, "private", force=force)
+
+
+def prepare_kept(path: Path, custody: Custody, *, force: bool) -> None:
+    """The same for whatever stays with one participant: private, or the server's own."""
+    prepare(path, custody, force=force)
     if path.absolute().parent.name in (_RUN.public.name, _RUN.metrics.name):
-        raise UsageError(f"{path}: a file that is private may not stand in {path.parent.name}/. Choose another --out.")
+        raise UsageError(
+            f"{path}: a file that is {custody} may not stand in {path.parent.name}/. Choose another --out."
+        )
 
 
 def _enter_in_curve(path: Path, metrics: dict[str, Any]) -> list[tuple[float, ...]]:

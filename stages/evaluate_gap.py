@@ -22,10 +22,9 @@ from stages.data.dataset_images import LoadedDataset, load_dataset
 from stages.data.images import to_pixels
 from stages.evaluate import prepare_private
 from stages.evaluate_heterogeneity import server_models
-from stages.model_file import network_of, read_model, to_module
+from stages.model_file import check_images_fit, network_of, read_model, to_module
 from stages.progress import Report, Summary, silent
 from stages.recipes.files import TEST, data_file
-from stages.train_client import check_images_fit
 
 if TYPE_CHECKING:
     import torch

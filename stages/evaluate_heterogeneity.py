@@ -20,11 +20,10 @@ from artifacts.places import RunFolder
 from stages.data.dataset_images import LoadedDataset, load_dataset
 from stages.data.images import to_pixels
 from stages.evaluate import prepare_private
-from stages.model_file import network_of, read_model, to_module
+from stages.model_file import check_images_fit, network_of, read_model, to_module
 from stages.pictures.heterogeneity import MeasuredRound, heterogeneity_picture
 from stages.progress import Report, Summary, silent
 from stages.recipes.files import data_file, model_file
-from stages.train_client import check_images_fit
 
 if TYPE_CHECKING:
     import torch

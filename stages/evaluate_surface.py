@@ -17,12 +17,11 @@ from artifacts.errors import InputError, UsageError
 from artifacts.publish import prepare
 from stages.data.dataset_images import load_dataset
 from stages.data.images import to_pixels
-from stages.evaluate import prepare_private
-from stages.model_file import network_of, read_model, round_of, to_module
+from stages.evaluate import prepare_private, read_fitting_model
+from stages.model_file import round_of, to_module
 from stages.pictures.surface import surface_picture
 from stages.progress import Report, Summary, silent
 from stages.randomness import stream_seed
-from stages.train_client import check_images_fit
 
 if TYPE_CHECKING:
     import torch
@@ -57,12 +56,8 @@ def evaluate_surface(
             prepare_private(path, force=force)
         else:
             prepare(path, "public", force=force)
-    trained = read_model(model)
-    _, shape = network_of(trained.metadata, model)
-    check_images_fit(data, dataset.metadata, shape)
+    trained, _ = read_fitting_model(model, data, dataset)
     content = dataset.content
-    if not len(content):
-        raise InputError(f"{data} holds no images: there is nothing to evaluate on.")
 
     import torch
 

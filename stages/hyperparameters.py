@@ -61,6 +61,43 @@ class HyperParameters:
         return cls(**given)
 
 
+@dataclass(frozen=True)
+class Variants:
+    """A command with several sets of parameters, chosen by the value of one of them: `encode` by its `--method`."""
+
+    key: str
+    classes: tuple[type[HyperParameters], ...]
+
+    def chosen(self, values: Mapping[str, Any]) -> type[HyperParameters]:
+        """The class that the value of the key belongs to; the first class's default where it is not said."""
+        found = values.get(self.key) or self.classes[0].__dataclass_fields__[self.key].default
+        for declared in self.classes:
+            if found in self._words(declared):
+                return declared
+        allowed = ", ".join(word for declared in self.classes for word in self._words(declared))
+        raise ValueError(f"--{self.key} must be one of {allowed}; found {found!r}")
+
+    def from_mapping(self, values: Mapping[str, Any]) -> Any:
+        """Build the class that the values ask for; a parameter of another one is named as such."""
+        given = {k.replace("-", "_"): v for k, v in values.items()}
+        declared = self.chosen(given)
+        for name in sorted(given.keys() - declared.names()):
+            owners = [c for c in self.classes if name in c.names()]
+            words = [word for owner in owners for word in self._words(owner)]
+            if words and given[name] is not None:
+                flag = name.replace("_", "-")
+                raise ValueError(
+                    f"--{flag} goes with --{self.key} {' or '.join(words)}; found --{self.key} "
+                    f"{given.get(self.key) or declared.__dataclass_fields__[self.key].default}"
+                )
+            if words:
+                given.pop(name)
+        return declared.from_mapping(given)
+
+    def _words(self, declared: Any) -> tuple[str, ...]:
+        return get_args(_hints(declared)[self.key])
+
+
 @cache
 def _hints(declared: type) -> dict[str, Any]:
     return get_type_hints(declared)

@@ -13,10 +13,11 @@ from artifacts.metadata import InputRef, Metadata
 from artifacts.tensors_file import TensorArtifact
 from stages.model_file import check_fits, round_of
 
+UPDATES, STATES = ("message", "update"), ("state",)
 
-def check_claims(path: Path, metadata: Metadata, model: TensorArtifact, *, states: bool = False) -> None:
+
+def check_claims(path: Path, metadata: Metadata, model: TensorArtifact, *, kinds: tuple[str, ...] = UPDATES) -> None:
     """Kind, round and model are those of this round, by what the header says."""
-    kinds = ("state",) if states else ("message", "update")
     if metadata.kind not in kinds:
         raise InputError(f"{path} is a {metadata.kind}; a {' or '.join(kinds)} is needed.")
     if metadata.custody == "private":
@@ -33,7 +34,7 @@ def check_claims(path: Path, metadata: Metadata, model: TensorArtifact, *, state
 def read_update(path: Path, model: TensorArtifact, *, states: bool = False) -> TensorArtifact:
     """A message, update or sent state, whole, whose tensors are the model's."""
     artifact = tensors_file.read(path)
-    check_claims(path, artifact.metadata, model, states=states)
+    check_claims(path, artifact.metadata, model, kinds=STATES if states else UPDATES)
     check_fits(artifact.tensors, exchanged(model), path, partial=states)
     return artifact
 

@@ -74,3 +74,14 @@ def check_fits(found: Mapping[str, Any], wanted: Mapping[str, Any], path: Path, 
                 f"{path} does not fit the model: tensor {name!r} has the shape {list(tensor.shape)}, "
                 f"the model's is {list(wanted[name].shape)}."
             )
+
+
+def check_images_fit(path: Path, metadata: Metadata, shape: InputShape) -> None:
+    """The images have the size, channels and classes that the model was made for."""
+    found = tuple(metadata.params[k] for k in ("channels", "height", "width", "num_classes"))
+    wanted = (shape.channels, shape.height, shape.width, shape.num_classes)
+    if found != wanted:
+        raise InputError(
+            f"{path} does not fit the model: its images are {found[0]}×{found[1]}×{found[2]} in {found[3]} "
+            f"classes, the model takes {wanted[0]}×{wanted[1]}×{wanted[2]} in {wanted[3]}."
+        )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from artifacts.errors import InputError, UsageError
+from artifacts.errors import UsageError
 from artifacts.metadata import Metadata
 from stages.methods.params.local_training import LocalTraining
 from stages.privacy.events import PrivacyEvent, distinct, output_digest
-from stages.private_training import context_of, mechanism_of, secret_streams
+from stages.private_training import mechanism_of, secret_streams, training_context
 from stages.spending import Spending, record_event, reserve
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class PrivateRound:
         assert params.local_steps is not None  # LocalTraining asks for it under DP
         event = record_event(params, params.local_steps)
         data = [str(reference.sha256) for reference in metadata.inputs if reference.role == "data"]
-        spending = reserve(key, context=context_of(metadata, device), data=data, events=[event])
+        spending = reserve(key, context=training_context(metadata, device), data=data, events=[event])
         return cls(params, spending, params.local_steps, tuple(earlier))
 
     def gradients(self, module: nn.Module, images: Tensor, labels: Tensor) -> Iterator[StepGradient]:
@@ -73,40 +73,5 @@ def check_network(module: nn.Module, params: LocalTraining) -> None:
         refuse_batch_norm(module.train())
         size = sum(weight.numel() for weight in module.parameters())
         mechanism_of(params, params.batch_size).check_dimension(size)
-    except ValueError as error:
-        raise UsageError(f"differential privacy: {error}.") from error
-
-
-def inherited_events(paths: Sequence[Path], sources: Sequence[Metadata]) -> list[PrivacyEvent]:
-    """The events that private inputs bring with them; one that private data went into without noise is refused.
-
-    Records of a dataset that `partition` made, or that the client brought, are what is protected. A client's own
-    synthetic images, its states and its models were computed from them, each from all: a record is more than one row
-    there.
-    """
-    events: list[PrivacyEvent] = []
-    for path, metadata in zip(paths, sources, strict=True):
-        made = metadata.kind in ("state", "model") or metadata.stage == "synthesize"
-        derived = made or metadata.privacy or metadata.disclosures
-        # What the server dealt out has left before, at its own price.
-        if not derived or metadata.custody == "downlink":
-            continue
-        if metadata.disclosures or not metadata.privacy:
-            raise InputError(
-                f"{path} was made from private records without differential privacy: a training on it has no ε. Make "
-                "it anew under DP, or leave out --noise-multiplier and --target-epsilon."
-            )
-        events += [PrivacyEvent.from_json(event) for event in metadata.privacy]
-    return events
-
-
-def with_noise(params: LocalTraining) -> LocalTraining:
-    """With the noise that a target ε over all its rounds asks for. Numbers that no event can hold are refused."""
-    if not params.is_private:
-        return params
-    try:
-        if params.target_epsilon is None:
-            record_event(params, params.local_steps or 0)
-        return params.calibrated((params.local_steps or 0) * (params.privacy_rounds or 1), privacy_rounds=None)
     except ValueError as error:
         raise UsageError(f"differential privacy: {error}.") from error

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from artifacts.metadata import Metadata
 from stages.methods.params.generator import GeneratorTraining
 from stages.privacy.events import PrivacyEvent, output_digest
-from stages.private_training import context_of, mechanism_of, secret_streams
+from stages.private_training import mechanism_of, secret_streams, training_context
 from stages.spending import Spending, key_of, record_event, reserve
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class PrivateTraining:
         event = record_event(params, params.num_steps(0))
         digests = [str(reference.sha256) for reference in metadata.inputs]
         return cls(
-            params, reserve(key_of(out, key), context=context_of(metadata, device), data=digests, events=[event])
+            params, reserve(key_of(out, key), context=training_context(metadata, device), data=digests, events=[event])
         )
 
     def subset(self, count: int, share: float) -> NDArray[np.int64]:

@@ -1,19 +1,16 @@
-"""What every differentially private training shares: its context, its streams, its mechanism.
-
-The context holds whatever could change the output (privacy contract, rule 8), so that a different output never meets
-the same noise.
-"""
+"""What every differentially private training shares: its context, its streams, its mechanism."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from artifacts.errors import UsageError
+from artifacts.errors import InputError, UsageError
 from artifacts.metadata import Metadata
-from stages.methods.params.record_privacy import RecordPrivacy
-from stages.spending import Spending
+from stages.methods.params.record_privacy import RecordPrivacy, RoundPrivacy
+from stages.privacy.events import PrivacyEvent
+from stages.spending import Spending, context_of, record_event
 
 if TYPE_CHECKING:
     import torch
@@ -21,22 +18,14 @@ if TYPE_CHECKING:
     from stages.methods.private_gradients import SecretStreams
     from stages.privacy.mechanism import GaussianMechanism
 
+P = TypeVar("P", bound=RoundPrivacy)
 
-def context_of(metadata: Metadata, device: torch.device) -> dict[str, Any]:
-    """From what the output will say of itself, and from the machine."""
+
+def training_context(metadata: Metadata, device: torch.device) -> dict[str, Any]:
+    """The context of what torch computes on this device."""
     from stages.torch_setup import arithmetic
 
-    return {
-        "inputs": [reference.to_json() for reference in metadata.inputs],
-        "params": dict(metadata.params),
-        "seed": metadata.seed,
-        "stage": metadata.stage,
-        "client": metadata.client,
-        "round": metadata.round,
-        "versions": dict(metadata.versions),
-        "device": device.type,
-        "arithmetic": arithmetic(device),
-    }
+    return context_of(metadata, device=device.type, arithmetic=arithmetic(device))
 
 
 def secret_streams(spending: Spending) -> SecretStreams:
@@ -66,3 +55,38 @@ def refuse_repetition(paths: Sequence[Path], digests: Sequence[str]) -> None:
                 "it once."
             )
         seen[digest] = path
+
+
+def inherited_events(paths: Sequence[Path], sources: Sequence[Metadata]) -> list[PrivacyEvent]:
+    """The events that private inputs bring with them; one that private data went into without noise is refused.
+
+    Records of a dataset that `partition` made, or that the client brought, are what is protected. A client's own
+    synthetic images, its states and its models were computed from them, each from all: a record is more than one row
+    there.
+    """
+    events: list[PrivacyEvent] = []
+    for path, metadata in zip(paths, sources, strict=True):
+        made = metadata.kind in ("state", "model") or metadata.stage == "synthesize"
+        derived = made or metadata.privacy or metadata.disclosures
+        # What the server dealt out has left before, at its own price.
+        if not derived or metadata.custody == "downlink":
+            continue
+        if metadata.disclosures or not metadata.privacy:
+            raise InputError(
+                f"{path} was made from private records without differential privacy: a training on it has no ε. Make "
+                "it anew under DP, or leave out --noise-multiplier and --target-epsilon."
+            )
+        events += [PrivacyEvent.from_json(event) for event in metadata.privacy]
+    return events
+
+
+def with_noise(params: P, steps: int) -> P:
+    """With the noise that a target ε over all its rounds of `steps` asks for. What no event can hold is refused."""
+    if not params.is_private:
+        return params
+    try:
+        if params.target_epsilon is None:
+            record_event(params, steps)
+        return params.calibrated(steps * (params.privacy_rounds or 1), privacy_rounds=None)
+    except ValueError as error:
+        raise UsageError(f"differential privacy: {error}.") from error

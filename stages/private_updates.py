@@ -24,10 +24,10 @@ from stages.methods.params.client_privacy import UpdateBounds
 from stages.methods.params.encoding import Encoding
 from stages.methods.sparsify import Mask, largest, masked, moved_mask, random_mask
 from stages.model_file import check_fits, read_model, round_of
-from stages.privacy.events import PLANNED_ID, PrivacyEvent, alone, output_digest
+from stages.privacy.events import PrivacyEvent, alone, output_digest
 from stages.privacy.mechanism import GaussianMechanism, clipped, noisy_mean
 from stages.randomness import numpy_stream
-from stages.spending import Spending, reserve
+from stages.spending import Spending, context_of, reserve
 
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -69,10 +69,9 @@ def add_share(
     """The client's clipped update with its share of the noise, N(0, σ²C²/shares), and the event that it costs."""
     assert params.noise_multiplier is not None and params.clip_norm is not None  # Encoding checked it
     with _as_usage_error():
-        event = PrivacyEvent(
-            id=PLANNED_ID, unit="client", adjacency="add-or-remove", mechanism="gaussian", sampling="none",
-            sampling_rate=1.0, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm, steps=1,
-            trust="aggregate" if params.shares > 1 else "nobody", shares=params.shares,
+        event = PrivacyEvent.planned(
+            unit="client", sampling_rate=1.0, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm,
+            steps=1, trust="aggregate" if params.shares > 1 else "nobody", shares=params.shares,
         )  # fmt: skip
         alone(event)  # an auditor will ask what it is worth
         mechanism = GaussianMechanism(
@@ -94,13 +93,10 @@ def add_noise(
     All that is made from one draw of clients has the same coins: only the first release of a round is amplified.
     """
     assert params.noise_multiplier is not None and params.clip_norm is not None and params.sampling_rate is not None
-    sampled = params.sampling_rate < 1
     with _as_usage_error():
-        event = PrivacyEvent(
-            id=PLANNED_ID, unit="client", adjacency="add-or-remove",
-            mechanism="sampled-gaussian" if sampled else "gaussian", sampling="poisson" if sampled else "none",
-            sampling_rate=params.sampling_rate, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm,
-            steps=1, trust="server",
+        event = PrivacyEvent.planned(
+            unit="client", sampling_rate=params.sampling_rate, noise_multiplier=params.noise_multiplier,
+            clip_norm=params.clip_norm, steps=1, trust="server",
         )  # fmt: skip
         mechanism = GaussianMechanism(
             clip_norm=params.clip_norm,
@@ -110,7 +106,8 @@ def add_noise(
         summed = bounds.coordinates(total)
         mechanism.check_dimension(sum(tensor.size for tensor in summed.values()))
     digests = [str(reference.sha256) for reference in metadata.inputs if reference.role == "message"]
-    draw = f"round {metadata.round}, {params.clients} clients, rate {params.sampling_rate}" if sampled else None
+    drawn = params.sampling_rate < 1
+    draw = f"round {metadata.round}, {params.clients} clients, rate {params.sampling_rate}" if drawn else None
     spending = reserve(key, context=_context(metadata), data=digests, events=[event], draw=draw)
     noised = noisy_mean(summed, mechanism, spending.stream("noise"))
     return _released(bounds.restored(noised, total), spending)
@@ -135,18 +132,8 @@ def _released(
 
 
 def _context(metadata: Metadata) -> dict[str, Any]:
-    """As in a training; numpy does the arithmetic, in float64, without threads that could change a sum."""
-    return {
-        "inputs": [reference.to_json() for reference in metadata.inputs],
-        "params": dict(metadata.params),
-        "seed": None,
-        "stage": metadata.stage,
-        "client": metadata.client,
-        "round": metadata.round,
-        "versions": dict(metadata.versions),
-        "device": "cpu",
-        "arithmetic": "float64",
-    }
+    """numpy does the arithmetic, in float64, without threads that could change a sum."""
+    return context_of(metadata, device="cpu", arithmetic="float64")
 
 
 def _public_mask(params: UpdateBounds, model: TensorArtifact, before: Path | None, names: Tensors) -> Mask | None:

@@ -18,6 +18,7 @@ from typing import Any
 from artifacts import keys, spend
 from artifacts.errors import BudgetError, InputError, UsageError
 from artifacts.keys import Key
+from artifacts.metadata import Metadata
 from artifacts.places import Place
 from artifacts.spend import SpendLedger
 from stages.methods.params.record_privacy import RecordPrivacy
@@ -54,6 +55,24 @@ class Spending:
     def event(self, output: str, event: PrivacyEvent) -> PrivacyEvent:
         """The event with the id that belongs to this output."""
         return dataclasses.replace(event, id=event_id(self.key.secret, self.context, output))
+
+
+def context_of(metadata: Metadata, *, device: str, arithmetic: str) -> dict[str, Any]:
+    """Whatever could change an output (privacy contract, rule 8): a different one never meets the same noise.
+
+    What the output will say of itself, the kind of device, and what else decides the last bits there.
+    """
+    return {
+        "inputs": [reference.to_json() for reference in metadata.inputs],
+        "params": dict(metadata.params),
+        "seed": metadata.seed,
+        "stage": metadata.stage,
+        "client": metadata.client,
+        "round": metadata.round,
+        "versions": dict(metadata.versions),
+        "device": device,
+        "arithmetic": arithmetic,
+    }
 
 
 def reserve(
@@ -105,20 +124,15 @@ def refuse_uncovered(key: Path, privacy: Sequence[Mapping[str, Any]], disclosure
     told = f"it would tell {', '.join(disclosures)}" if disclosures else "it would leave"
     raise BudgetError(
         f"the budget of ε {budget.epsilon:g} at δ {budget.delta:g} per {budget.unit} forbids this: {told} without "
-        f"noise, which costs ∞. Add noise, or take {key.with_name(_BUDGET)} away. Nothing left."
+        f"noise, which costs ∞. Add noise, or take {key.with_name(_BUDGET)} away. No file was written."
     )
 
 
 def record_event(params: RecordPrivacy, steps: int) -> PrivacyEvent:
     """What a training with these parameters does to one record: `steps` noised sums of clipped gradients."""
     assert params.sampling_rate is not None and params.noise_multiplier is not None  # checked, and calibrated
-    sampled = params.sampling_rate < 1
-    return PrivacyEvent(
-        id=PLANNED_ID,
+    return PrivacyEvent.planned(
         unit="record",
-        adjacency="add-or-remove",
-        mechanism="sampled-gaussian" if sampled else "gaussian",
-        sampling="poisson" if sampled else "none",
         sampling_rate=params.sampling_rate,
         noise_multiplier=params.noise_multiplier,
         clip_norm=params.clip_length,
@@ -158,7 +172,7 @@ def spent_of(releases: Sequence[Sequence[Mapping[str, Any]]], path: Path) -> lis
 def _check(
     budget: Budget, charged: Sequence[Sequence[Mapping[str, Any]]], events: Sequence[PrivacyEvent], path: Path
 ) -> None:
-    before = [release for release in spent_of(charged, path) if release]
+    before = spent_of(charged, path)
     try:
         then = budget.spent([*before, list(events)])
         if then <= budget.epsilon:

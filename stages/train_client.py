@@ -13,13 +13,12 @@ from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare
 from artifacts.tensors_file import TensorArtifact
-from stages.data.dataset_images import describe_dataset, joined, load_dataset
+from stages.data.dataset_images import describe_dataset, joined, load_dataset, load_described
 from stages.data.images import to_pixels
 from stages.methods.params.local_training import KEEPS_STATE, SENDS_STATE, LocalTraining
-from stages.model_file import check_fits, network_of, read_model, round_of, to_module
-from stages.nets.params import InputShape
-from stages.private_client import PrivateRound, check_network, inherited_events, with_noise
-from stages.private_training import refuse_repetition
+from stages.model_file import check_fits, check_images_fit, network_of, read_model, round_of, to_module
+from stages.private_client import PrivateRound, check_network
+from stages.private_training import inherited_events, refuse_repetition, with_noise
 from stages.progress import Report, Summary, silent
 from stages.randomness import stream_seed
 from stages.spending import key_of
@@ -67,7 +66,7 @@ def train_client(
     for path, dataset in zip(data, described, strict=True):
         check_images_fit(path, dataset.metadata, shape)
     mine, theirs = (_read_state(path, start) for path in (state, server_state))
-    params = with_noise(params)
+    params = with_noise(params, params.local_steps or 0)
 
     import torch
 
@@ -104,10 +103,7 @@ def train_client(
             [*(dataset.metadata for dataset in described), *(source.metadata for source in files)],
         )
         private = PrivateRound.begin(params, about, where, key_of(out, key), earlier)
-    datasets = [load_dataset(path) for path in data]
-    for path, before, loaded in zip(data, described, datasets, strict=True):
-        if loaded.sha256 != before.sha256:
-            raise InputError(f"{path} was replaced while it was being read. Run the command again.")
+    datasets = load_described(data, described)
     images, labels = joined(datasets)
     pixels, classes = torch.from_numpy(to_pixels(images)).to(where), torch.from_numpy(labels).to(where)
 
@@ -179,17 +175,6 @@ def _teller(report: Report) -> Callable[[int, int, Tensor | None], None]:
             report(done, total, "" if loss is None else f"loss {loss.item():.3f}")
 
     return tell
-
-
-def check_images_fit(path: Path, metadata: Metadata, shape: InputShape) -> None:
-    """The images have the size, channels and classes that the model was made for."""
-    found = tuple(metadata.params[k] for k in ("channels", "height", "width", "num_classes"))
-    wanted = (shape.channels, shape.height, shape.width, shape.num_classes)
-    if found != wanted:
-        raise InputError(
-            f"{path} does not fit the model: its images are {found[0]}×{found[1]}×{found[2]} in {found[3]} "
-            f"classes, the model takes {wanted[0]}×{wanted[1]}×{wanted[2]} in {wanted[3]}."
-        )
 
 
 def _algorithm(

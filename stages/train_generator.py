@@ -14,7 +14,7 @@ from artifacts.errors import InputError, UsageError, VerificationError
 from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare
-from stages.data.dataset_images import DescribedDataset, describe_dataset, joined, load_dataset
+from stages.data.dataset_images import DescribedDataset, describe_dataset, joined, load_described
 from stages.data.images import LabelledImages, to_pixels
 from stages.generator_checkpoint import Checkpoint
 from stages.generator_file import CLASS_COUNTS, family_of, generator_params
@@ -97,11 +97,7 @@ def train_generator(
         return torch.Generator().manual_seed(stream_seed(seed, stage="train-generator", client=name, of=of))
 
     private = PrivateTraining.begin(params, metadata, where, out, key) if params.is_private else None
-    datasets = [load_dataset(path) for path in data]
-    for path, loaded, before in zip(data, datasets, described, strict=True):
-        if loaded.sha256 != before.sha256:
-            raise InputError(f"{path} was replaced while it was being read. Run the command again.")
-    content = LabelledImages(*joined(datasets), class_names)
+    content = LabelledImages(*joined(load_described(data, described)), class_names)
     if private is None:
         if not len(content):
             raise InputError(f"{data[0]} holds no images: there is nothing to train on.")

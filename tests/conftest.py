@@ -1,5 +1,6 @@
 """What several test folders share: a small finished run, and the command line called in this process."""
 
+import functools
 import importlib.util
 import json
 import shutil
@@ -38,10 +39,19 @@ def fedsynth_json(fedsynth):
 
 
 @pytest.fixture(scope="session")
-def finished_run(tmp_path_factory):
+def run_on_one_worker():
+    """`run` with one worker, a process that all runs of the session share: to start one takes seconds."""
+    from stages.recipes.runner import begin, finish
+    from stages.recipes.workers import Workers
+
+    with Workers(1) as pool:
+        yield lambda recipe, out, *, seed: finish(recipe, out, begin(recipe, out, seed), pool)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory, run_on_one_worker):
     """Three clients, a softmax model, two rounds: made once, never changed."""
     from stages.recipes.recipe import change, load_recipe
-    from stages.recipes.runner import run
 
     folder = tmp_path_factory.mktemp("session") / "run"
     settings = [
@@ -52,7 +62,7 @@ def finished_run(tmp_path_factory):
         "train-client.local_epochs=1",
         "encode.tell_examples=true",
     ]
-    run(change(load_recipe("fedavg"), settings, 2), folder, seed=7, workers=1)
+    run_on_one_worker(change(load_recipe("fedavg"), settings, 2), folder, seed=7)
     return folder
 
 
@@ -65,9 +75,21 @@ def run_copy(finished_run, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def forge():
+def helper():
+    """A module that several test files share, by its path in this folder, in which nothing is a package."""
+
+    @functools.cache
+    def load(path):
+        file = ROOT / "tests" / path
+        spec = importlib.util.spec_from_file_location(f"fedsynth_{file.stem}", file)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def forge(helper):
     """The module tests/artifacts/forge.py: small artifacts, and hostile ones with their seals recomputed."""
-    spec = importlib.util.spec_from_file_location("fedsynth_forge", ROOT / "tests" / "artifacts" / "forge.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return helper("artifacts/forge.py")

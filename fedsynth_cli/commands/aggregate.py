@@ -9,17 +9,18 @@ import click
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Force, Given, Json, Out, Quiet, hyper_options
+from fedsynth_cli.options import Device, Force, Given, Json, Out, Quiet, ServerKey, hyper_options
 from stages.methods.params.aggregation import Aggregation
+from stages.methods.params.variants import AGGREGATIONS
 
 
-@hyper_options("aggregate", Aggregation)
+@hyper_options("aggregate", AGGREGATIONS)
 def aggregate(
     model: Annotated[Path, typer.Argument(help="The model that the round began with.")],
     out: Out,
     given: Given,
     messages: Annotated[
-        list[Path] | None, typer.Argument(help="The clients' messages of this round.", show_default=False)
+        list[Path] | None, typer.Argument(help="The clients' messages or surrogates of this round.", show_default=False)
     ] = None,
     result: Annotated[
         str,
@@ -33,27 +34,67 @@ def aggregate(
         Path | None,
         typer.Option(help="The model of the round before, for --sparsify top-k.", show_default=False),
     ] = None,
-    key: Annotated[
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="fedlap, feddm: a surrogate that cannot be used stops the round."),
+    ] = False,
+    metrics: Annotated[
         Path | None,
-        typer.Option("--key", help="dp-mean: the server's key; else server.key in its private/.", show_default=False),
+        typer.Option(help="fedlap, feddm: JSON with radii, steps and losses, for the server.", show_default=False),
     ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="feddm: of the order of the batches (default 0).", show_default=False)
+    ] = None,
+    key: ServerKey = None,
+    device: Device = "auto",
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Average the messages of a round into the next model. One bad message is refused by name; nothing is written.
+    """Make the next model of what the clients sent: the mean of their messages, or descent on their synthetic sets.
+
+    Messages are averaged. One bad message is refused by name; nothing is written.
 
     Example: fedsynth aggregate model-0000.safetensors clients/*/outbox/message-0001.safetensors
     -o server/outbox/model-0001.safetensors
-    """
-    from stages.aggregate import aggregate as stage
 
+    Surrogates (--rule fedlap, --rule feddm) are data to train on, near the model. One that cannot be used is left out
+    and named; with --strict it stops the round.
+
+    Example: fedsynth aggregate model-0000.safetensors clients/*/outbox/surrogate-0001.safetensors --rule fedlap
+    -o server/outbox/model-0001.safetensors
+    """
     output = Output(as_json=json, quiet=quiet)
-    kind: Any = result
-    params = given.resolve(Aggregation)
+    params = given.resolve(AGGREGATIONS)
+    ours = {"--state": state, "--state-out": state_out, "--before": before}
+    theirs = {"--strict": strict or None, "--metrics": metrics, "--seed": seed}
+    _refuse(theirs if isinstance(params, Aggregation) else ours, params.rule)
+    common: dict[str, Any] = {"params": params, "key": key, "force": force}
     with output.progress("aggregate") as report:
-        summary = stage(
-            model, messages or [], out, params=params, result=kind, state=state, state_out=state_out, before=before,
-            key=key, force=force, report=report,
-        )  # fmt: skip
+        if isinstance(params, Aggregation):
+            from stages.aggregate import aggregate as stage
+
+            kind: Any = result
+            summary = stage(
+                model, messages or [], out, result=kind, state=state, state_out=state_out, before=before,
+                report=report, **common,
+            )  # fmt: skip
+        else:
+            from stages.aggregate_surrogates import aggregate_surrogates
+
+            if result != "model":
+                raise typer.BadParameter(f"--as {result} does not go with --rule {params.rule}: it gives a model.")
+            where: Any = device
+            summary = aggregate_surrogates(
+                model, messages or [], out, seed=seed or 0, strict=strict, metrics=metrics, device=where,
+                report=report, **common,
+            )  # fmt: skip
+    for why in summary.get("left_out", []):
+        output.warn(f"left out: {why}")
     output.result(summary)
+
+
+def _refuse(options: dict[str, Any], rule: str) -> None:
+    for flag, value in options.items():
+        if value is not None:
+            raise typer.BadParameter(f"{flag} does not go with --rule {rule}.")

@@ -3,42 +3,82 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Force, Given, Json, Key, Out, Quiet, hyper_options
-from stages.methods.params.encoding import Encoding
+from fedsynth_cli.options import Client, Device, Force, Given, Json, Key, Out, Quiet, hyper_options
+from stages.methods.params.surrogates import SurrogateSet
+from stages.methods.params.variants import ENCODINGS
 
 
-@hyper_options("encode", Encoding)
+@hyper_options("encode", ENCODINGS)
 def encode(
     model: Annotated[Path, typer.Argument(help="The model that the round began with.")],
-    update: Annotated[Path, typer.Argument(help="The client's private update, or its new state.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="UPDATE|DATA", help="The client's private update or new state; fedlap, feddm: its private data."
+        ),
+    ],
     out: Out,
     given: Given,
     previous: Annotated[
-        Path | None, typer.Option(help="--method state: the client's state before this round.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="state: the client's state before this round; fedlap, feddm: its set of the round before.",
+            show_default=False,
+        ),
     ] = None,
     before: Annotated[
         Path | None,
         typer.Option(help="The model of the round before, for --sparsify top-k.", show_default=False),
     ] = None,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(
+            help="fedlap, feddm: JSON for what was measured on the way, such as the radius's curve; private.",
+            show_default=False,
+        ),
+    ] = None,
     key: Key = None,
     client: Client = None,
+    device: Device = "auto",
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Turn a private update into the message that leaves: into an outbox, recorded in its ledger first.
+    """Turn a private update, or private data, into the file that leaves: into an outbox, in its ledger first.
+
+    An update leaves as a message, as it is, clipped or with a share of noise.
 
     Example: fedsynth encode model-0000.safetensors private/update-0001.safetensors -o outbox/message-0001.safetensors
-    """
-    from stages.encode import encode as stage
 
-    params = given.resolve(Encoding)
-    summary = stage(
-        model, update, out, params=params, previous=previous, before=before, key=key, client=client, force=force
-    )
-    Output(as_json=json, quiet=quiet).result(summary)
+    Data leaves as a small synthetic set that stands in for it near the model: by its gradients (FedLAP), or by its
+    features (FedDM). With --noise-multiplier or --target-epsilon each record is protected by differential privacy.
+
+    Example: fedsynth encode model-0000.safetensors private/data.parquet --method fedlap -o
+    outbox/surrogate-0001.safetensors
+    """
+    params = given.resolve(ENCODINGS)
+    output = Output(as_json=json, quiet=quiet)
+    common: dict[str, Any] = {"params": params, "previous": previous, "key": key, "client": client, "force": force}
+    if isinstance(params, SurrogateSet):
+        from stages.encode_surrogate import encode_surrogate
+
+        _refuse("--before", before, params.method)
+        where: Any = device
+        with output.progress("encode") as report:
+            summary = encode_surrogate(model, source, out, metrics=metrics, device=where, report=report, **common)
+    else:
+        from stages.encode import encode as stage
+
+        _refuse("--metrics", metrics, params.method)
+        summary = stage(model, source, out, before=before, **common)
+    output.result(summary)
+
+
+def _refuse(flag: str, value: Path | None, method: str) -> None:
+    if value is not None:
+        raise typer.BadParameter(f"{flag} does not go with --method {method}.")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Force, Json, Out, Quiet
+from fedsynth_cli.options import Force, Json, Out, Quiet, ServerKey
 
 
 def sample_clients(
@@ -18,10 +17,7 @@ def sample_clients(
         float, typer.Option(help="Each takes part with this probability (q).", show_default=False)
     ],
     round: Annotated[int, typer.Option(help="The round that begins.", show_default=False)],
-    key: Annotated[
-        Path | None,
-        typer.Option("--key", help="The server's key; else server.key in its private/.", show_default=False),
-    ] = None,
+    key: ServerKey = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,

@@ -79,6 +79,15 @@ def load_dataset(path: Path) -> LoadedDataset:
     return _cache.get(path)
 
 
+def load_described(paths: Sequence[Path], described: Sequence[LoadedDataset | DescribedDataset]) -> list[LoadedDataset]:
+    """The datasets that were described before; one that is another file by now is refused."""
+    datasets = [load_dataset(path) for path in paths]
+    for path, loaded, before in zip(paths, datasets, described, strict=True):
+        if loaded.sha256 != before.sha256:
+            raise InputError(f"{path} was replaced while it was being read. Run the command again.")
+    return datasets
+
+
 def dataset_params(content: LabelledImages) -> dict[str, Any]:
     """What a dataset artifact says about its images."""
     _, channels, height, width = content.images.shape

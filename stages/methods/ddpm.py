@@ -20,7 +20,7 @@ from stages.methods.generator_training import Part, Weights
 from stages.methods.params.generator import GeneratorTraining
 from stages.methods.params.synthesis import Sampler
 from stages.nets.generator_params import ImageShape
-from stages.nets.stateless import call, initial_weights
+from stages.nets.stateless import call, initial_parts, part_of
 from stages.nets.torchvision_door import diffusers
 from stages.nets.unet import dropout_shapes, unet
 
@@ -52,14 +52,12 @@ class Ddpm:
         }
 
     def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
-        return {f"unet.{name}": tensor for name, tensor in initial_weights(self._net, generator).items()}
+        return initial_parts({"unet": self._net}, generator)
 
     def losses(self, weights: Weights, images: Tensor, labels: Tensor, draws: Draws) -> Tensor:
         """The ε-loss of each example; a pure function of weights, examples and draws."""
         noisy = noised(images, draws["noise"], self._alpha_bar.to(images.device)[draws["time"]])
-        factors = {
-            name.removeprefix(_DROPOUT): keep / self._keep for name, keep in draws.items() if name.startswith(_DROPOUT)
-        }
+        factors = {name: keep / self._keep for name, keep in part_of(draws, _DROPOUT).items()}
         predicted = self._predict(weights, factors, noisy, draws["time"], labels)
         return (predicted - draws["noise"]).square().flatten(1).mean(dim=1)
 
@@ -94,10 +92,8 @@ class Ddpm:
     def _predict(
         self, weights: Weights, factors: Mapping[str, Tensor], noisy: Tensor, times: Tensor, labels: Tensor
     ) -> Tensor:
-        own = {name.removeprefix("unet."): tensor for name, tensor in weights.items()}
-        predicted: Tensor = call(self._net, own | dict(factors), noisy, times, class_labels=labels, return_dict=False)[
-            0
-        ]
+        own = part_of(weights, "unet.") | dict(factors)
+        predicted: Tensor = call(self._net, own, noisy, times, class_labels=labels, return_dict=False)[0]
         return predicted
 
 

@@ -18,7 +18,7 @@ from stages.methods.generator_training import Part, Weights
 from stages.methods.params.generator import GeneratorTraining
 from stages.nets.gan_net import Discriminator, GanGenerator
 from stages.nets.generator_params import ImageShape
-from stages.nets.stateless import call, initial_weights
+from stages.nets.stateless import call, initial_parts, part_of
 
 # With momentum 0.9 the two chase each other in circles; 0 is what the R1 penalty's authors use.
 _BETAS = (0.0, 0.99)
@@ -43,12 +43,7 @@ class Gan:
         self.draws: Mapping[str, Draw] = {"code of the fake": code, "code": code}
 
     def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
-        halves = {"generator": self._generator, "discriminator": self._discriminator}
-        return {
-            f"{half}.{name}": tensor
-            for half, net in halves.items()
-            for name, tensor in initial_weights(net, generator).items()
-        }
+        return initial_parts({"generator": self._generator, "discriminator": self._discriminator}, generator)
 
     def discriminator_losses(self, weights: Weights, images: Tensor, labels: Tensor, draws: Draws) -> Tensor:
         """−log D(x) − log(1 − D(G(z))) of each example, D the sigmoid of the logit, and the penalty."""
@@ -80,11 +75,11 @@ class Gan:
         return images
 
     def _make(self, weights: Weights, codes: Tensor, labels: Tensor) -> Tensor:
-        images: Tensor = call(self._generator, _of(weights, "generator."), codes, labels)
+        images: Tensor = call(self._generator, part_of(weights, "generator."), codes, labels)
         return images
 
     def _judge(self, weights: Weights, images: Tensor, labels: Tensor) -> Tensor:
-        logits: Tensor = call(self._discriminator, _of(weights, "discriminator."), images, labels)
+        logits: Tensor = call(self._discriminator, part_of(weights, "discriminator."), images, labels)
         return logits
 
     def _judge_with_slope(self, weights: Weights, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,7 +92,3 @@ class Gan:
         # The logit of an image depends on that image alone, so the gradient of the sum holds each one's own.
         slopes, logits = torch.func.grad(total, has_aux=True)(images)
         return logits, slopes.square().flatten(1).sum(dim=1)
-
-
-def _of(weights: Weights, prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}

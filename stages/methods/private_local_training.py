@@ -16,7 +16,7 @@ from torch.func import functional_call
 from stages.methods.local_training import StepGradient
 from stages.methods.private_gradients import SecretStreams
 from stages.nets.dropout import set_dropout_generator
-from stages.privacy.clipping import noisy_gradient, refuse_batch_norm
+from stages.privacy.clipping import ExampleLoss, noisy_gradient, refuse_batch_norm
 from stages.privacy.mechanism import GaussianMechanism
 from stages.privacy.streams import SecretStream
 
@@ -40,9 +40,7 @@ def private_gradients(
     named = dict(module.named_parameters())
     home = next(iter(named.values())).device
 
-    def loss(weights: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(functional_call(module, weights, (image[None],)), label[None])
-
+    loss = example_loss(module)
     for step in range(1, steps + 1):
         chosen = torch.from_numpy(streams.sampling.at(step).bernoulli(sampling_rate, len(labels)))
         rows = chosen.nonzero().flatten().to(labels.device)
@@ -63,3 +61,12 @@ def private_gradients(
                 weight.grad = found[name]
 
         yield gradient
+
+
+def example_loss(module: nn.Module) -> ExampleLoss:
+    """The cross entropy of one labelled image, as a function of the weights."""
+
+    def loss(weights: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(functional_call(module, weights, (image[None],)), label[None])
+
+    return loss

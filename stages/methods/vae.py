@@ -18,7 +18,7 @@ from stages.methods.draws import Draw, Draws
 from stages.methods.generator_training import Part, Weights
 from stages.methods.params.generator import GeneratorTraining
 from stages.nets.generator_params import ImageShape
-from stages.nets.stateless import call, initial_weights
+from stages.nets.stateless import call, initial_parts, part_of
 from stages.nets.vae_net import Decoder, Encoder
 
 _MEANS = "class_means"
@@ -46,12 +46,7 @@ class Vae:
         self.draws: Mapping[str, Draw] = {"code": Draw(law="normal", shape=(self._latent,))}
 
     def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
-        halves = {"vae.encoder": self._encoder, "vae.decoder": self._decoder}
-        return {
-            f"{half}.{name}": tensor
-            for half, net in halves.items()
-            for name, tensor in initial_weights(net, generator).items()
-        }
+        return initial_parts({"vae.encoder": self._encoder, "vae.decoder": self._decoder}, generator)
 
     def losses(self, weights: Weights, images: Tensor, labels: Tensor, draws: Draws) -> Tensor:
         """The negative ELBO of each example in nats; a pure function of weights, examples and draws."""
@@ -92,18 +87,14 @@ class Vae:
         return images
 
     def _encode(self, weights: Weights, brightness: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        mean, log_variance = call(self._encoder, _of(weights, "vae.encoder."), brightness, labels)
+        mean, log_variance = call(self._encoder, part_of(weights, "vae.encoder."), brightness, labels)
         return mean, log_variance
 
     def _decode(self, weights: Weights, codes: Tensor, labels: Tensor) -> Tensor:
-        logits: Tensor = call(self._decoder, _of(weights, "vae.decoder."), codes, labels)
+        logits: Tensor = call(self._decoder, part_of(weights, "vae.decoder."), codes, labels)
         return logits
 
 
 def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
     """KL(N(μ, σ²) ‖ N(0, I)) of each row: ½·Σ(μ² + σ² − log σ² − 1)."""
     return (mean.square() + log_variance.exp() - log_variance - 1).sum(dim=1) / 2
-
-
-def _of(weights: Weights, prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}

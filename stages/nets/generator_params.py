@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageShape:
     """The images that a generator makes. One class is enough: a client may know no other."""
+
+    least_classes: ClassVar[int] = 1
 
     channels: int
     height: int
@@ -18,8 +21,9 @@ class ImageShape:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if type(value) is not int or value < 1:
-                raise ValueError(f"{field.name} must be a whole number of at least 1, found {value!r}")
+            least = self.least_classes if field.name == "num_classes" else 1
+            if type(value) is not int or value < least:
+                raise ValueError(f"{field.name} must be a whole number of at least {least}, found {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ Sec. 4.1 and 7.3.1; `vgg11` Fedssyn Sec. 4; `resnet18` and `emnist-cnn` DP-FedSA
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from stages.hyperparameters import HyperParameters, hyper
+from stages.nets.generator_params import ImageShape
 
 # (width, depth) where none is given. The convnet's are those of FedLAP-DP App. B.1, the mlp's are ours.
 _DEFAULT_SIZES: dict[str, tuple[int, int]] = {"convnet": (128, 3), "mlp": (64, 1)}
@@ -61,17 +61,7 @@ class NetParams(HyperParameters):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputShape:
-    """The images a network sees, and the number of classes it tells apart."""
+class InputShape(ImageShape):
+    """The images a network sees, and the number of classes it tells apart: one would be nothing to tell."""
 
-    channels: int
-    height: int
-    width: int
-    num_classes: int
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            least = 2 if field.name == "num_classes" else 1
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{field.name} must be an integer of at least {least}, found {value!r}")
+    least_classes: ClassVar[int] = 2

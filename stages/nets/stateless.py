@@ -32,9 +32,23 @@ def initial_weights(module: nn.Module, generator: torch.Generator) -> dict[str, 
     return weights
 
 
+def initial_parts(nets: Mapping[str, nn.Module], generator: torch.Generator) -> dict[str, Tensor]:
+    """First weights of several networks in one mapping, each under its name; `part_of` finds them again."""
+    return {
+        f"{part}.{name}": tensor
+        for part, net in nets.items()
+        for name, tensor in initial_weights(net, generator).items()
+    }
+
+
 def call(module: nn.Module, weights: Mapping[str, Tensor], *inputs: Any, **named: Any) -> Any:
     """The module's output under these weights (and buffers, if any are named); nothing of the module changes."""
     return functional_call(module, dict(weights), inputs, named, strict=False)
+
+
+def part_of(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Those whose names begin with the prefix, without it: the weights of one network among several."""
+    return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
 
 
 def _drawn(layer: nn.Module, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:

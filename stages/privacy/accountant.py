@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Literal
 
 from stages.privacy import loss_distribution, renyi
-from stages.privacy.events import LEAST_NOISE, MOST_NOISE, PLANNED_ID, Adjacency, PrivacyEvent, distinct
+from stages.privacy.events import LEAST_NOISE, MOST_NOISE, Adjacency, PrivacyEvent, distinct
 from stages.privacy.renyi import Charge
 
 Accountant = Literal["pld", "rdp"]
@@ -153,13 +153,9 @@ def planned(
     *, sampling_rate: float, noise_multiplier: float, steps: int, adjacency: Adjacency = "add-or-remove"
 ) -> PrivacyEvent:
     """An event that has not happened, about records at a client that trusts nobody."""
-    sampled = sampling_rate != 1
-    return PrivacyEvent(
-        id=PLANNED_ID,
+    return PrivacyEvent.planned(
         unit="record",
         adjacency=adjacency,
-        mechanism="sampled-gaussian" if sampled else "gaussian",
-        sampling="poisson" if sampled else "none",
         sampling_rate=sampling_rate,
         noise_multiplier=noise_multiplier,
         clip_norm=1.0,

@@ -50,10 +50,12 @@ class Budget:
 
         What protects a client protects each of its records, so client-level events count in a budget for records. A
         record that comes or goes does not take its client away, it changes what the client contributes: by up to 2C,
-        as if one client replaced another. That is half the noise.
+        as if one client replaced another. That is half the noise. A release without events, which is how a ledger
+        marks a draw, is none.
         """
         from stages.privacy.accountant import epsilon, filtered
 
+        releases = [release for release in releases if release]
         events = [event for release in releases for event in release]
         if not events:
             return 0.0

@@ -99,6 +99,35 @@ class PrivacyEvent:
         return dataclasses.asdict(self)
 
     @classmethod
+    def planned(
+        cls,
+        *,
+        unit: Unit,
+        sampling_rate: float,
+        noise_multiplier: float,
+        clip_norm: float,
+        steps: int,
+        trust: Trust,
+        adjacency: Adjacency = "add-or-remove",
+        shares: int = 1,
+    ) -> PrivacyEvent:
+        """An event that has not happened; a Poisson sample is drawn unless the rate is 1."""
+        sampled = sampling_rate != 1
+        return cls(
+            id=PLANNED_ID,
+            unit=unit,
+            adjacency=adjacency,
+            mechanism="sampled-gaussian" if sampled else "gaussian",
+            sampling="poisson" if sampled else "none",
+            sampling_rate=sampling_rate,
+            noise_multiplier=noise_multiplier,
+            clip_norm=clip_norm,
+            steps=steps,
+            trust=trust,
+            shares=shares,
+        )
+
+    @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> PrivacyEvent:
         """Read an event. A field that is unknown or missing raises `ValueError`."""
         known = cls.__dataclass_fields__.keys()

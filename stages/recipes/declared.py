@@ -7,25 +7,24 @@ from typing import Any
 
 from artifacts.errors import UsageError
 from stages.data.params import PartitionParams
-from stages.hyperparameters import HyperParameters
-from stages.methods.params.aggregation import Aggregation
-from stages.methods.params.encoding import Encoding
+from stages.hyperparameters import HyperParameters, Variants
 from stages.methods.params.generator import GeneratorTraining
 from stages.methods.params.local_training import LocalTraining
 from stages.methods.params.synthesis import Synthesis
+from stages.methods.params.variants import AGGREGATIONS, ENCODINGS
 from stages.nets.params import NetParams
 from stages.recipes.plan import partition_step, plan
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
 
-_DECLARED: dict[str, type[HyperParameters]] = {
+_DECLARED: dict[str, type[HyperParameters] | Variants] = {
     "partition": PartitionParams,
     "train-generator": GeneratorTraining,
     "synthesize": Synthesis,
     "init-model": NetParams,
     "train-client": LocalTraining,
-    "encode": Encoding,
-    "aggregate": Aggregation,
+    "encode": ENCODINGS,
+    "aggregate": AGGREGATIONS,
 }
 
 

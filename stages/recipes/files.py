@@ -48,6 +48,20 @@ def message_file(client: str, round: int) -> str:
     return f"clients/{client}/outbox/message-{round:04}.safetensors"
 
 
+def surrogate_file(client: str, round: int) -> str:
+    return f"clients/{client}/outbox/surrogate-{round:04}.safetensors"
+
+
+def matching_file(client: str, round: int) -> str:
+    """What the client measured on its data while it made its synthetic set."""
+    return f"clients/{client}/private/matching-{round:04}.json"
+
+
+def descent_file(round: int) -> str:
+    """The server's account of its descent on the clients' synthetic sets."""
+    return f"server/private/descent-{round:04}.json"
+
+
 def kept_state(client: str, round: int) -> str:
     return f"clients/{client}/private/state-{round:04}.safetensors"
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from stages.methods.params.aggregation import Aggregation
+from stages.methods.params.surrogates import SurrogateSet
 from stages.progress import Summary
 from stages.recipes.declared import parameters
 from stages.recipes.step import Step
@@ -79,19 +81,29 @@ def _train_client(step: Step, root: Path) -> Summary:
 
 
 def _encode(step: Step, root: Path) -> Summary:
+    model, source = _paths(step, root)
+    params, files = parameters(step), _files(step, root, "previous", "before", "metrics")
+    if isinstance(params, SurrogateSet):
+        from stages.encode_surrogate import encode_surrogate
+
+        return encode_surrogate(model, source, root / step.out, params=params, **files, force=True)
     from stages.encode import encode
 
-    model, update = _paths(step, root)
-    before = _files(step, root, "previous", "before")
-    return encode(model, update, root / step.out, params=parameters(step), **before, force=True)
+    return encode(model, source, root / step.out, params=params, **files, force=True)
 
 
 def _aggregate(step: Step, root: Path) -> Summary:
+    model, *messages = _paths(step, root)
+    params, files = parameters(step), _files(step, root, "state", "state_out", "before", "metrics")
+    if not isinstance(params, Aggregation):
+        from stages.aggregate_surrogates import aggregate_surrogates
+
+        files["seed"] = step.options.get("seed", 0)
+        return aggregate_surrogates(model, messages, root / step.out, params=params, **files, force=True)
     from stages.aggregate import aggregate
 
-    model, *messages = _paths(step, root)
-    states, result = _files(step, root, "state", "state_out", "before"), step.options.get("as", "model")
-    return aggregate(model, messages, root / step.out, params=parameters(step), result=result, **states, force=True)
+    result = step.options.get("as", "model")
+    return aggregate(model, messages, root / step.out, params=params, result=result, **files, force=True)
 
 
 def _evaluate(step: Step, root: Path) -> Summary:

@@ -25,6 +25,7 @@ from stages.recipes.files import (
 from stages.recipes.recipe import Recipe
 from stages.recipes.round_steps import client_steps, is_noised, server_steps
 from stages.recipes.step import Step
+from stages.recipes.surrogate_steps import descent_step, sends_surrogates, surrogate_step
 from stages.recipes.synthetic_steps import synthetic_steps, training_data
 from stages.sample_clients import drawn
 
@@ -82,9 +83,16 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
     for round in range(1, recipe.rounds + 1):
         chosen = participants(recipe, list(data), round, seed)
         for client in chosen:
-            steps += client_steps(recipe, client, round, last_round.get(client), data[client], seed)
+            last = last_round.get(client)
+            if sends_surrogates(recipe):
+                steps.append(surrogate_step(recipe, client, round, last, data[client]))
+            else:
+                steps += client_steps(recipe, client, round, last, data[client], seed)
             last_round[client] = round
-        steps += server_steps(recipe, chosen, round, len(data))
+        if sends_surrogates(recipe):
+            steps.append(descent_step(recipe, chosen, round, seed))
+        else:
+            steps += server_steps(recipe, chosen, round, len(data))
         steps.append(_evaluate(recipe, round))
     return steps
 

@@ -1,16 +1,20 @@
 """Small clients for the tests of generators: digits in a private folder, a key, generators that train at once."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
-from artifacts import keys
+from artifacts import keys, spend
 from artifacts.metadata import Metadata
 from stages.data.dataset_images import dataset_params, save_dataset
-from stages.data.images import LabelledImages
+from stages.data.images import LabelledImages, to_pixels
 from stages.data.sources import load
+from stages.generator_file import family_of
 from stages.keygen import settle
 from stages.methods.params.generator import GeneratorTraining
+from stages.nets.generator_params import ImageShape
 from stages.train_generator import train_generator
 
 QUICK = {
@@ -78,3 +82,32 @@ def trained(tmp_path_factory, digits, quick):
         params = quick(family, steps=2, data_fraction=1.0)
         train_generator([data], data.with_name(f"{family}.safetensors"), params=params, seed=1)
     return data.parent
+
+
+@pytest.fixture(scope="session")
+def setting(digits, quick):
+    """A family, weights and records: enough of what a private step sees."""
+    shape = ImageShape(channels=1, height=8, width=8, num_classes=10)
+
+    def make(name, count=24):
+        family = family_of(quick(name), shape)
+        weights = family.initial(torch.Generator().manual_seed(4))
+        some = digits.take(np.arange(count))
+        return family, weights, torch.from_numpy(to_pixels(some.images)), torch.from_numpy(some.labels)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def ledger_of():
+    """The entries of the spend ledger beside a client's data."""
+
+    def read(data):
+        return [json.loads(line) for line in spend.beside(data.with_name("client.key")).read_text().splitlines()]
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def kinds_of(ledger_of):
+    return lambda data: [entry["entry"] for entry in ledger_of(data)]

@@ -1,362 +1,23 @@
-"""Differentially private `train-generator`: the gradient by hand, its sensitivity, its randomness, what is charged."""
-
-import functools
-import json
-import math
+"""Differentially private `train-generator`: what its files say, where its noise comes from, what is charged."""
 
 import numpy as np
 import pytest
-import torch
-from scipy import stats
 
 import stages.methods.private_gradients as private_gradients_module
 import stages.privacy.clipping as clipping
 import stages.torch_setup
 import stages.train_generator
-from artifacts import keys, spend, tensors_file
+from artifacts import keys, tensors_file
 from artifacts.errors import InputError, UsageError, VerificationError
-from stages.data.images import LabelledImages, to_pixels
-from stages.generator_file import CLASS_COUNTS, family_of
+from stages.data.images import LabelledImages
+from stages.generator_file import CLASS_COUNTS
 from stages.keygen import settle
-from stages.methods.draws import Draw, drawn, secretly_drawn
 from stages.methods.params.generator import GeneratorTraining
-from stages.methods.private_gradients import SecretStreams, private_gradients
 from stages.methods.vae import Vae
-from stages.nets.generator_params import ImageShape
-from stages.privacy.mechanism import CLIP_MARGIN, GaussianMechanism
-from stages.privacy.streams import CONTEXT, SecretStream
 from stages.train_generator import train_generator
 
 FAMILIES = ["ddpm", "vae", "gan"]
-SHAPE = ImageShape(channels=1, height=8, width=8, num_classes=10)
-CLIP, EXPECTED = 0.05, 8.0
 NOISY = {"noise_multiplier": 1.0, "sampling_rate": 0.3}
-CHANCE = 1e-6  # the draws are fixed: a test that passes passes always
-
-
-def stream(label, seed=0):
-    return SecretStream(bytes(range(32)), dict.fromkeys(CONTEXT, seed), label)
-
-
-@pytest.fixture(scope="module")
-def setting(digits, quick):
-    """A family, weights and records: enough of what a step sees."""
-
-    def make(name, count=24):
-        family = family_of(quick(name), SHAPE)
-        weights = family.initial(torch.Generator().manual_seed(4))
-        some = digits.take(np.arange(count))
-        return family, weights, torch.from_numpy(to_pixels(some.images)), torch.from_numpy(some.labels)
-
-    return make
-
-
-def private_part(family, weights):
-    (part,) = [part for part in family.parts if part.sees_images]
-    return part, [name for name in weights if name.startswith(f"{part.name}.")]
-
-
-# One step, by hand.
-
-
-def by_hand(family, weights, images, labels, rows, draws, clip, *, clip_each_draw=False):
-    """Σ over the rows of the clipped gradient of the mean loss over the draws: a plain loop with autograd."""
-    part, names = private_part(family, weights)
-    limit = clip * (1 - CLIP_MARGIN)
-    live = {name: tensor.clone().requires_grad_(name in names) for name, tensor in weights.items()}
-
-    def clipped(gradient):
-        norm = math.sqrt(sum(float(g.double().square().sum()) for g in gradient))
-        return [g.double() * min(1.0, limit / norm) for g in gradient]
-
-    total = [torch.zeros_like(weights[name], dtype=torch.float64) for name in names]
-    for position, row in enumerate(rows):
-        times = next(iter(draws.values())).shape[1]
-        found = []
-        for k in range(times):
-            mine = {name: tensor[position, k][None] for name, tensor in draws.items()}
-            loss = part.losses(live, images[row][None], labels[row][None], mine).sum()
-            found.append(torch.autograd.grad(loss, [live[name] for name in names]))
-        if clip_each_draw:
-            found = [clipped(gradient) for gradient in found]
-        mean = [sum(parts) / times for parts in zip(*found, strict=True)]
-        total = [t + g for t, g in zip(total, mean if clip_each_draw else clipped(mean), strict=True)]
-    return dict(zip(names, total, strict=True))
-
-
-@pytest.mark.parametrize(("name", "clip"), [("ddpm", CLIP), ("vae", CLIP), ("gan", CLIP), ("vae", 300.0)])
-def test_a_step_is_the_noised_sum_of_clipped_means(setting, name, clip):
-    family, weights, images, labels = setting(name)
-    times, step = 3, 7
-    mechanism = GaussianMechanism(clip_norm=clip, noise_multiplier=1e-3, expected_size=EXPECTED)
-    gradients = private_gradients(
-        family, images, labels, num_classes=10, sampling_rate=0.25, mechanism=mechanism, multiplicity=times,
-        streams=SecretStreams(sampling=stream("sampling"), examples=stream("examples"), noise=stream("noise")),
-        public_of=lambda step: torch.Generator().manual_seed(step),
-    )  # fmt: skip
-    part, names = private_part(family, weights)
-    found, loss = gradients(step)(part, weights, names)
-    assert loss is None, "the loss of a private batch is never computed"
-
-    rows = np.flatnonzero(stream("sampling").at(step).bernoulli(0.25, len(labels)))
-    assert 3 <= len(rows) < len(labels)
-    draws = secretly_drawn(family.draws, len(rows), times, stream("examples").at(step))
-    total = by_hand(family, weights, images, labels, rows, draws, clip)
-    source = stream("noise").at(step)
-    noise = {n: torch.from_numpy(source.gaussian(tuple(total[n].shape), mechanism.scale)) for n in sorted(total)}
-    wanted = {n: (total[n] + noise[n]) / EXPECTED for n in names}
-    spacing = mechanism.grid / EXPECTED
-    for n, gradient in zip(names, found, strict=True):
-        assert gradient.dtype == torch.float32
-        assert torch.allclose(gradient.double(), wanted[n], rtol=0, atol=spacing), n
-
-    # The comparison is fine enough to tell the draws clipped one by one from their clipped mean, and a missing record.
-    apart = by_hand(family, weights, images, labels, rows, draws, clip, clip_each_draw=True)
-    fewer = by_hand(family, weights, images, labels, rows[:-1], {n: t[:-1] for n, t in draws.items()}, clip)
-    for wrong in (apart, fewer) if clip == CLIP else (fewer,):  # a clip that nobody reaches leaves all as it is
-        gaps = [float(((wrong[n] - total[n]) / EXPECTED).abs().max()) for n in names]
-        assert max(gaps) > 5 * spacing
-
-
-def test_a_gans_generator_learns_from_public_labels_and_codes(setting):
-    """Its gradient by hand, from a generator that everyone may know; records and streams are not even there."""
-    family, weights, _, _ = setting("gan")
-    nothing = {"images": torch.empty(0, 1, 8, 8), "labels": torch.empty(0, dtype=torch.int64)}
-    gradients = private_gradients(
-        family, **nothing, num_classes=10, sampling_rate=0.25, multiplicity=2,
-        mechanism=GaussianMechanism(clip_norm=CLIP, noise_multiplier=1.0, expected_size=300.0),
-        streams=SecretStreams(sampling=stream("sampling"), examples=stream("examples"), noise=stream("noise")),
-        public_of=lambda step: torch.Generator().manual_seed(step),
-    )  # fmt: skip
-    (part,) = [part for part in family.parts if not part.sees_images]
-    live = {name: tensor.clone().requires_grad_(True) for name, tensor in weights.items()}
-    names = [name for name in weights if name.startswith("generator.")]
-    found, loss = gradients(5)(part, live, names)
-    assert loss is None
-    generator = torch.Generator().manual_seed(5)
-    labels = torch.randint(10, (300,), generator=generator)
-    assert stats.chisquare(torch.bincount(labels, minlength=10)).pvalue > CHANCE
-    draws = drawn(family.draws, 300, generator)
-    mean = part.losses(live, torch.empty(300, 0), labels, draws).mean()
-    wanted = torch.autograd.grad(mean, [live[name] for name in names])
-    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
-
-
-# Sensitivity.
-
-
-class Coupled:
-    """Stands in for a stream: each record has draws of its own, whoever else is in the batch."""
-
-    def __init__(self, ids):
-        self.ids, self.calls = ids, 0
-
-    def at(self, _step):
-        return Coupled(self.ids)
-
-    def bernoulli(self, probability, count):
-        if count == len(self.ids) and not self.calls:  # the coins
-            self.calls = 1
-            return np.ones(count, bool)
-        shape = (len(self.ids), count // max(1, len(self.ids)))
-        return self._each(shape, lambda rng, size: rng.random(size) < probability).reshape(count)
-
-    def gaussian(self, shape, scale):
-        return self._each(shape, lambda rng, size: rng.standard_normal(size) * scale)
-
-    def randint(self, below, shape):
-        return self._each(shape, lambda rng, size: rng.integers(below, size=size))
-
-    def _each(self, shape, draw):
-        self.calls += 1
-        drawn = [draw(np.random.default_rng([record, self.calls]), shape[1:]) for record in self.ids]
-        return np.stack(drawn) if drawn else np.zeros(shape, np.int64)
-
-
-class Examples(Coupled):
-    def at(self, _step):
-        fresh = Examples(self.ids)
-        fresh.calls = 1  # no coins
-        return fresh
-
-
-@pytest.fixture
-def released(setting, monkeypatch):
-    """What a step hands to the mechanism for some records, and the gradients of all parts."""
-
-    def of(name, ids):
-        family, weights, images, labels = setting(name)
-        sums = []
-
-        def noisy_mean(total, mechanism, noise):
-            sums.append(total)
-            return {n: np.zeros(t.shape, np.float32) for n, t in total.items()}
-
-        monkeypatch.setattr(clipping, "noisy_mean", noisy_mean)
-        ids = list(ids)
-        of.labels = labels[ids]
-        gradients = private_gradients(
-            family, images[ids], labels[ids], num_classes=10, sampling_rate=0.5,
-            mechanism=GaussianMechanism(clip_norm=CLIP, noise_multiplier=1.0, expected_size=EXPECTED), multiplicity=2,
-            streams=SecretStreams(sampling=Coupled(ids), examples=Examples(ids), noise=Coupled(ids)),
-            public_of=lambda step: torch.Generator().manual_seed(step),
-        )(1)  # fmt: skip
-        public = {}
-        for part in family.parts:
-            names = [n for n in weights if n.startswith(f"{part.name}.")]
-            live = {n: tensor.clone().requires_grad_(True) for n, tensor in weights.items()}
-            found, _ = gradients(part, live, names)
-            if not part.sees_images:
-                public |= dict(zip(names, found, strict=True))
-        (total,) = sums
-        return total, public
-
-    return of
-
-
-def move(first, second):
-    return math.sqrt(sum(float(np.square(first[name] - second[name]).sum()) for name in first))
-
-
-NEIGHBOURS = [([*range(9)], removed) for removed in (0, 4, 8)] + [([3], 3), ([*range(5, 24)], 11)]
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_record_moves_the_sum_by_the_clip_at_most_and_the_rest_not_at_all(released, name):
-    moves = []
-    for ids, removed in NEIGHBOURS:
-        total, public = released(name, ids)
-        less, public_less = released(name, [i for i in ids if i != removed])
-        alone, _ = released(name, [removed])
-        moves.append(move(total, less))
-        # Whoever leaves takes his own gradient and changes no bit of the others', wherever they stand then.
-        assert move({n: total[n] - less[n] for n in total}, alone) < 1e-12
-        assert all(torch.equal(public[n], public_less[n]) for n in public)
-        assert (name == "gan") == bool(public)
-    assert max(moves) <= CLIP
-    assert max(moves) > 0.999 * CLIP, "the bound is reached: nothing is spent for nothing"
-
-
-def largest_move(released, name):
-    moves = []
-    for ids, removed in NEIGHBOURS:
-        total, public = released(name, ids)
-        less, public_less = released(name, [i for i in ids if i != removed])
-        same = all(torch.equal(public[n], public_less[n]) for n in public)
-        moves.append(move(total, less) if same else math.inf)
-    return max(moves)
-
-
-def tensor_by_tensor(true_sum, loss, weights, examples, **options):
-    parts = {}
-    for name in weights:
-        rest = {n: t for n, t in weights.items() if n != name}
-
-        def one(own, *parts, rest=rest):
-            return loss({**rest, **own}, *parts)
-
-        parts |= true_sum(one, {name: weights[name]}, examples, **options)
-    return parts
-
-
-def by_the_realised_size(true_sum, loss, weights, examples, **options):
-    total = true_sum(loss, weights, examples, **options)
-    return {n: t * EXPECTED / max(1, len(examples[0])) for n, t in total.items()}
-
-
-def all_draws_apart(true_sum, loss, weights, examples, **options):
-    """Each draw clipped and added up, not averaged."""
-    images, labels, draws = examples
-    times = next(iter(draws.values())).shape[1]
-    sums = [
-        true_sum(loss, weights, (images, labels, {n: t[:, k : k + 1] for n, t in draws.items()}), **options)
-        for k in range(times)
-    ]
-    return {n: sum(total[n] for total in sums) for n in weights}
-
-
-@pytest.mark.parametrize("bug", [tensor_by_tensor, by_the_realised_size, all_draws_apart])
-def test_the_harness_catches_a_wrong_sum(released, monkeypatch, bug):
-    monkeypatch.setattr(clipping, "clipped_sum", functools.partial(bug, clipping.clipped_sum))
-    assert largest_move(released, "vae") > 1.2 * CLIP
-
-
-def test_the_harness_catches_labels_of_the_data_in_the_public_part(released, monkeypatch):
-    assert largest_move(released, "gan") <= CLIP
-
-    def by_frequency(family, part, weights, names, num_classes, mechanism, generator):
-        count = round(mechanism.expected_size)
-        mine = released.labels if len(released.labels) else torch.arange(num_classes)
-        labels = mine[torch.randint(len(mine), (count,), generator=generator)]
-        draws = drawn(family.draws, count, generator)
-        loss = part.losses(weights, torch.empty(count, 0), labels, draws).mean()
-        return torch.autograd.grad(loss, [weights[name] for name in names]), None
-
-    monkeypatch.setattr(private_gradients_module, "_public_gradient", by_frequency)
-    assert largest_move(released, "gan") == math.inf
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_gradient_that_is_not_finite_counts_as_nothing_without_a_word(setting, released, monkeypatch, recwarn, name):
-    ids = [*range(7)]
-    family, _, _, labels = setting(name)
-    kind = type(family)
-    losses = "discriminator_losses" if name == "gan" else "losses"
-    original = getattr(kind, losses)
-    without, _ = released(name, [i for i in ids if labels[i] != labels[2]])
-    warned = len(recwarn)
-    for bad in (math.nan, math.inf):
-
-        def crafted(self, weights, images, these, draws, bad=bad):
-            return original(self, weights, images, these, draws) * torch.where(these == labels[2], bad, 1.0)
-
-        monkeypatch.setattr(kind, losses, crafted)
-        total, _ = released(name, ids)
-        assert move(total, without) < 1e-12
-    assert len(recwarn) == warned
-
-
-# The laws of the draws.
-
-
-def has_scale(draws, scale):
-    square = float(np.square(draws / scale).sum())
-    return min(stats.chi2.cdf(square, draws.size), stats.chi2.sf(square, draws.size)) > CHANCE
-
-
-def test_secret_draws_have_their_laws_and_no_others():
-    declared = {
-        "noise": Draw(law="normal", shape=(5, 4)),
-        "time": Draw(law="integer", below=7),
-        "mask": Draw(law="keep", shape=(11,), probability=0.8),
-    }
-    found = secretly_drawn(declared, 2000, 3, stream("examples"))
-    assert {name: tuple(t.shape) for name, t in found.items()} == {
-        "noise": (2000, 3, 5, 4), "time": (2000, 3), "mask": (2000, 3, 11),
-    }  # fmt: skip
-    assert [found[n].dtype for n in ("noise", "time", "mask")] == [torch.float32, torch.int64, torch.bool]
-    noise = found["noise"].double().numpy().ravel()
-    assert has_scale(noise, 1.0)
-    assert not has_scale(noise, 1.02)
-    assert not has_scale(noise, 0.98)
-    assert stats.kstest(noise, stats.norm.cdf).pvalue > CHANCE
-    times = np.bincount(found["time"].numpy().ravel(), minlength=7)
-    assert len(times) == 7
-    assert stats.chisquare(times).pvalue > CHANCE
-    assert stats.chisquare([*times[:-1].tolist(), times[-1] + 400, 0]).pvalue < CHANCE
-    kept = int(found["mask"].sum())
-    assert stats.binomtest(kept, found["mask"].numel(), 0.8).pvalue > CHANCE
-    assert stats.binomtest(kept, found["mask"].numel(), 0.79).pvalue < CHANCE
-    # No two examples, and no two draws of one, share a number.
-    assert len(np.unique(noise)) > 0.999 * noise.size
-    again = secretly_drawn(declared, 2000, 3, stream("examples"))
-    assert all(torch.equal(found[name], again[name]) for name in found)
-    other = secretly_drawn(declared, 2000, 3, stream("examples", seed=1))
-    assert abs(float(np.corrcoef(noise, other["noise"].double().numpy().ravel())[0, 1])) < 0.02
-    assert all(len(tensor) == 0 for tensor in secretly_drawn(declared, 0, 3, stream("examples")).values())
-
-
-# The command's own course.
 
 
 class Stopped(Exception):
@@ -381,16 +42,8 @@ def noisy(quick):
     return lambda family="vae", **changed: quick(family, **{**NOISY, "steps": 4, **changed})
 
 
-def ledger_of(data):
-    return [json.loads(line) for line in spend.beside(data.with_name("client.key")).read_text().splitlines()]
-
-
-def kinds_of(data):
-    return [entry["entry"] for entry in ledger_of(data)]
-
-
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_file_and_the_ledger_say_what_was_done(client, noisy, name):
+def test_the_file_and_the_ledger_say_what_was_done(client, noisy, name, ledger_of):
     out = client.with_name("generator.safetensors")
     summary = train(client, out, noisy(name, delta=1e-5, clip_norm=0.7))
     found = tensors_file.read(out, kind="generator")
@@ -412,7 +65,7 @@ def test_the_file_and_the_ledger_say_what_was_done(client, noisy, name):
     assert released["context"] == reserved["context"]
 
 
-def test_the_same_key_gives_the_same_bytes_and_another_key_others(client, noisy):
+def test_the_same_key_gives_the_same_bytes_and_another_key_others(client, noisy, kinds_of):
     paths = [client.with_name(f"{n}.safetensors") for n in range(3)]
     train(client, paths[0], noisy())
     train(client, paths[1], noisy())
@@ -483,7 +136,7 @@ def test_whatever_changes_changes_the_noise(client, digits, noisy, first_draws, 
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_killed_and_resumed_it_ends_with_the_same_bytes_and_is_charged_once(client, noisy, name):
+def test_killed_and_resumed_it_ends_with_the_same_bytes_and_is_charged_once(client, noisy, name, kinds_of):
     params = noisy(name)
     whole, out = client.with_name("whole.safetensors"), client.with_name("stopped.safetensors")
     with pytest.raises(Stopped):
@@ -513,7 +166,7 @@ def test_a_training_does_not_go_on_under_other_noise(client, noisy, monkeypatch,
     assert fresh.read_bytes() == out.read_bytes()
 
 
-def test_generators_kept_on_the_way(client, noisy):
+def test_generators_kept_on_the_way(client, noisy, ledger_of):
     out, params = client.with_name("generator.safetensors"), noisy("gan")
     train(client, out, params, keep_at=[2, 3])
     with pytest.raises(Stopped):
@@ -549,7 +202,7 @@ def unsteady(monkeypatch):
 
 
 @pytest.mark.parametrize("first", [[], [2]])
-def test_another_result_under_the_same_noise_is_destroyed(client, noisy, unsteady, first):
+def test_another_result_under_the_same_noise_is_destroyed(client, noisy, unsteady, first, kinds_of):
     out, again = client.with_name("generator.safetensors"), client.with_name("again.safetensors")
     train(client, out, noisy(), keep_at=first)
     before = set(client.parent.iterdir())
@@ -592,7 +245,7 @@ def test_what_sampling_needs_follows_from_the_weights_alone(client, noisy, monke
     assert shown == [(0, 0), (0, 0)]
 
 
-def test_a_record_counts_once(client, noisy):
+def test_a_record_counts_once(client, noisy, kinds_of):
     """The same file twice would be two rows for each record, and two clipped gradients at the price of one."""
     copy = client.with_name("copy.parquet")
     copy.write_bytes(client.read_bytes())
@@ -622,92 +275,3 @@ def test_images_made_from_records_are_no_records(client, noisy, fedsynth, fedsyn
     fedsynth_json("synthesize", noised, "--count", 8, "-o", client.with_name("noised.parquet"))
     with pytest.raises(InputError, match="was made from records"):
         train(client.with_name("noised.parquet"), client.with_name("laundered.safetensors"), noisy())
-
-
-# What the command line refuses, before anything is charged.
-
-SMALL = ["--family", "vae", "--filters", 4, "--hidden-size", 16, "--batch-size", 8]
-STEPS = [*SMALL, "--steps", 3]
-DP = ["--noise-multiplier", 1, "--sampling-rate", 0.2]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ([*STEPS, *DP, "--target-epsilon", 3, "--delta", 1e-5], "--noise-multiplier and --target-epsilon exclude"),
-        ([*STEPS, "--target-epsilon", 3, "--sampling-rate", 0.2], "--delta needs a value with --target-epsilon"),
-        ([*STEPS, "--noise-multiplier", 1], "--sampling-rate needs a value"),
-        ([*STEPS, "--target-epsilon", 3, "--delta", 1e-5], "--sampling-rate needs a value"),
-        ([*STEPS, "--noise-multiplier", 1, "--sampling-rate", 0], "--sampling-rate must be above 0"),
-        ([*STEPS, "--noise-multiplier", 1, "--sampling-rate", 1.01], "--sampling-rate must be above 0 and at most 1"),
-        ([*STEPS, "--noise-multiplier", 1, "--sampling-rate", "nan"], "--sampling-rate"),
-        ([*STEPS, "--noise-multiplier", 1, "--sampling-rate", 1e-13], "sampling_rate of a privacy event"),
-        ([*STEPS, "--noise-multiplier", 0, "--sampling-rate", 0.2], "--noise-multiplier must be above 0"),
-        ([*STEPS, "--noise-multiplier", "inf", "--sampling-rate", 0.2], "--noise-multiplier must be of type float"),
-        ([*STEPS, "--noise-multiplier", 1e-4, "--sampling-rate", 0.2], "noise_multiplier of a privacy event"),
-        ([*STEPS, *DP, "--clip-norm", 0], "--clip-norm must be above 0"),
-        ([*STEPS, *DP, "--clip-norm", "inf"], "--clip-norm"),
-        ([*STEPS, *DP, "--delta", 1], "--delta must be between 0 and 1"),
-        ([*STEPS, *DP, "--noise-multiplicity", 0], "--noise-multiplicity must be at least 1"),
-        ([*STEPS, *DP, "--keep-at", "3"], "--keep-at 3"),
-        ([*STEPS, *DP, "--conditioning", "class-mean"], "--conditioning class-mean is refused"),
-        ([*STEPS, *DP, "--scale", "paper"], "--conditioning class-mean is refused"),
-        ([*SMALL, *DP, "--epochs", 2], "epochs would tell how many images"),
-        (["--scale", "paper", *DP], "epochs would tell how many images"),
-        ([*STEPS, "--target-epsilon", 1e-9, "--delta", 1e-9, "--sampling-rate", 1], "--target-epsilon: no noise"),
-        ([*STEPS, "--delta", 1e-5], "--delta must be given with --noise-multiplier or --target-epsilon"),
-        ([*STEPS, "--sampling-rate", 0.5], "--sampling-rate must be given with"),
-        ([*STEPS, "--clip-norm", 1], "--clip-norm must be given with"),
-        ([*STEPS, "--noise-multiplicity", 2], "--noise-multiplicity must be given under DP only"),
-    ],
-)
-def test_wrong_wishes(client, fedsynth, options, said):
-    out = client.with_name("generator.safetensors")
-    code, _, err = fedsynth("train-generator", client, *options, "-o", out)
-    assert code == 2, err
-    assert said in err
-    assert not out.exists()
-    assert kinds_of(client) == ["opened"], "nothing was charged"
-
-
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda key: key.unlink(), "no key at"),
-        (lambda key: key.chmod(0o640), "can be read by others (mode 0640)"),
-        (lambda key: key.write_bytes(bytes(31)), "exactly 32 bytes, found 31 bytes"),
-        (lambda key: key.write_bytes(bytes(33)), "more than 32 bytes"),
-        (lambda key: key.write_bytes(bytes(32)), "the spend ledger of another key"),
-    ],
-)
-def test_a_key_that_will_not_do(client, fedsynth, damage, said):
-    out = client.with_name("generator.safetensors")
-    damage(client.with_name("client.key"))
-    code, _, err = fedsynth("train-generator", client, *STEPS, *DP, "-o", out)
-    assert code == 3, err
-    assert said in err
-    assert not out.exists()
-    assert kinds_of(client) == ["opened"]
-    if "another" not in said:  # without noise no key is needed
-        assert fedsynth("train-generator", client, *STEPS, "-o", out)[0] == 0
-
-
-def test_whose_key(client, fedsynth, tmp_path):
-    out = tmp_path / "generator.safetensors"
-    code, _, err = fedsynth("train-generator", client, *STEPS, *DP, "--client", "00", "-o", out)
-    assert code == 2
-    assert "Give --key" in err
-    options = ["--client", "00", "--key", client.with_name("client.key"), "-o", out]
-    assert fedsynth("train-generator", client, *STEPS, *DP, *options)[0] == 0
-    assert kinds_of(client) == ["opened", "reserved", "released"]
-
-
-def test_a_target_becomes_its_noise(client, fedsynth_json):
-    """The file holds the noise, not the wish: it says what was done."""
-    out = client.with_name("generator.safetensors")
-    options = ["--target-epsilon", 4, "--delta", 1e-5, "--sampling-rate", 0.3]
-    summary = fedsynth_json("train-generator", client, *STEPS, *options, "-o", out)
-    about = tensors_file.read(out).metadata
-    assert summary["epsilon"]["pld"] <= 4
-    assert about.privacy[0]["noise_multiplier"] == about.params["noise_multiplier"] == summary["noise_multiplier"]
-    assert "target_epsilon" not in about.params

@@ -62,5 +62,5 @@ def test_an_unknown_net_is_refused():
 def test_shapes_check_themselves(name, value, least):
     good = {"channels": 1, "height": 8, "width": 8, "num_classes": 10}
     InputShape(**good)
-    with pytest.raises(ValueError, match=f"{name} must be an integer of at least {least}, found {value!r}"):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least {least}, found {value!r}"):
         InputShape(**{**good, name: value})

@@ -78,9 +78,10 @@ def test_a_mixture_of_events_against_dp_accounting(adjacency):
     theirs, tight = PLDAccountant(), PLDAccountant(dpa.NeighboringRelation.REPLACE_ONE)
     for q, s, t in parts:
         theirs.compose(dpa.PoissonSampledDpEvent(q, dpa.GaussianDpEvent(s * halved)), t)
-        tight.compose(dpa.PoissonSampledDpEvent(q, dpa.GaussianDpEvent(s)), t)
     assert found.pld == pytest.approx(theirs.get_epsilon(1e-6), rel=5e-4)
     if adjacency == "replace-one":
+        for q, s, t in parts:
+            tight.compose(dpa.PoissonSampledDpEvent(q, dpa.GaussianDpEvent(s)), t)
         assert found.pld >= tight.get_epsilon(1e-6)
 
 

@@ -5,7 +5,7 @@ can be. Many runs of the real mechanisms give rates of true and false alarms; (�
 e^ε times the second plus δ. Where their Clopper and Pearson bounds break that, the ε is refuted. For the right code it
 never is; mistakes planted on purpose are caught, by the audit or, where the name of the test says so, by sensitivity.
 Canaries at right angles to each other share a run: each is a trial of its own, since no two share a coordinate's noise.
-All draws come from fixed keys: what passes, passes always.
+The server's mean of clients has a file of its own. All draws come from fixed keys: what passes, passes always.
 """
 
 import dataclasses
@@ -15,66 +15,21 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 from torch import nn
 from torch.func import functional_call
 
 import stages.methods.private_local_training as private_local_training
-import stages.private_updates as private_updates
-from artifacts.keys import Key
-from artifacts.metadata import Metadata
-from stages.methods.params.aggregation import Aggregation
 from stages.methods.private_gradients import SecretStreams
 from stages.nets.dropout import Dropout
-from stages.privacy import clipping
-from stages.privacy.accountant import epsilon, planned
+from stages.privacy import clipped_total, clipping
 from stages.privacy.mechanism import GaussianMechanism
 from stages.privacy.streams import CONTEXT, SecretStream
-from stages.sample_clients import drawn
 
-DELTA, LEVEL = 0.01, 0.99
 HEADS, PLACES, CLIP = 9, 500, 1.0
 MANY, FEW = 16, 120  # releases with 250 canaries and 250 places without; releases with one or none
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def claimed(q, sigma, releases=1):
-    return epsilon([planned(sampling_rate=q, noise_multiplier=sigma, steps=releases)], delta=DELTA).pld
-
-
-def lower_bound(with_it, without):
-    """ε at least, at 99%: region and direction are chosen by the first halves of the runs, counted in the second."""
-    half = len(with_it) // 2
-    edges = np.quantile(np.concatenate([with_it[:half], without[:half]]), np.linspace(0.001, 0.999, 300))
-    best, choice = -math.inf, (1, False, 0.0)
-    for sign in (1, -1):
-        for flipped in (False, True):
-            a, b = (without, with_it) if flipped else (with_it, without)
-            for edge in edges:
-                found = _bound(np.sum(sign * a[:half] > sign * edge), np.sum(sign * b[:half] > sign * edge), half)
-                if found > best:
-                    best, choice = found, (sign, flipped, edge)
-    sign, flipped, edge = choice
-    a, b = (without, with_it) if flipped else (with_it, without)
-    rest = len(a) - half
-    return max(0.0, _bound(np.sum(sign * a[half:] > sign * edge), np.sum(sign * b[half:] > sign * edge), rest))
-
-
-def _bound(true, false, runs):
-    tail = (1 - LEVEL) / 2
-    least = stats.beta.ppf(tail, true, runs - true + 1) if true else 0.0
-    most = stats.beta.ppf(1 - tail, false + 1, runs - false) if false < runs else 1.0
-    return math.log((least - DELTA) / most) if least > DELTA else -math.inf
-
-
-def test_the_bound_is_right_where_the_answer_is_known():
+def test_the_bound_is_right_where_the_answer_is_known(lower_bound, claimed):
     """One Gaussian step: below the exact ε, and not far below; for no noise at all it grows with the runs."""
     rng = np.random.default_rng(0)
     for sigma in (0.5, 1.0, 2.0):
@@ -121,52 +76,52 @@ def released(module, images, world, *, runs, q, sigma, expected=2.0):
     return np.array(found) * expected / CLIP
 
 
-def dp_sgd(runs, q, sigma):
+@pytest.fixture
+def dp_sgd(lower_bound):
     """The audit of a step: places with a canary and places without, each along the canary's own gradient."""
-    found = released(Heads(), CANARIES, 1, runs=runs, q=q, sigma=sigma)
-    along = (found[:, :, 1] - found[:, :, 0]).sum(1) / math.sqrt(2 * HEADS)
-    return lower_bound(along[:, : PLACES // 2].ravel(), along[:, PLACES // 2 :].ravel())
+
+    def of(runs, q, sigma):
+        found = released(Heads(), CANARIES, 1, runs=runs, q=q, sigma=sigma)
+        along = (found[:, :, 1] - found[:, :, 0]).sum(1) / math.sqrt(2 * HEADS)
+        return lower_bound(along[:, : PLACES // 2].ravel(), along[:, PLACES // 2 :].ravel())
+
+    return of
 
 
-def by_length(runs, sigma):
+@pytest.fixture
+def by_length(lower_bound):
     """Another audit: one record or two, told by the length of what is released."""
-    lengths = []
-    for world, images in ((1, torch.eye(40)[:2] * 1e4), (2, torch.eye(40)[:1] * 1e4)):
-        found = released(nn.Linear(40, 2, bias=False), images, world, runs=runs, q=1.0, sigma=sigma)
-        lengths.append(np.linalg.norm(found.reshape(runs, -1), axis=1))
-    return lower_bound(*lengths)
+
+    def of(runs, sigma):
+        lengths = []
+        for world, images in ((1, torch.eye(40)[:2] * 1e4), (2, torch.eye(40)[:1] * 1e4)):
+            found = released(nn.Linear(40, 2, bias=False), images, world, runs=runs, q=1.0, sigma=sigma)
+            lengths.append(np.linalg.norm(found.reshape(runs, -1), axis=1))
+        return lower_bound(*lengths)
+
+    return of
 
 
 @pytest.mark.parametrize(("q", "sigma"), [(1.0, 2.0), (0.5, 1.0)])
-def test_a_step_of_dp_sgd_keeps_its_epsilon(q, sigma):
+def test_a_step_of_dp_sgd_keeps_its_epsilon(q, sigma, claimed, dp_sgd):
     assert 0.3 * claimed(q, sigma) < dp_sgd(MANY, q, sigma) <= claimed(q, sigma)
 
 
-def test_the_length_of_a_step_tells_little():
+def test_the_length_of_a_step_tells_little(claimed, by_length):
     assert by_length(FEW, 2.0) <= claimed(1.0, 2.0)
 
 
-def with_noise_times(factor):
-    whole = clipping.noisy_mean
-
-    def noisy_mean(total, mechanism, noise):
-        less = dataclasses.replace(mechanism, noise_multiplier=mechanism.noise_multiplier * factor)
-        return whole(total, less, noise)
-
-    return noisy_mean
-
-
-def test_half_the_noise_in_a_step_is_caught_by_the_audit(monkeypatch):
+def test_half_the_noise_in_a_step_is_caught_by_the_audit(monkeypatch, claimed, dp_sgd, with_noise_times):
     monkeypatch.setattr(clipping, "noisy_mean", with_noise_times(0.5))
     assert dp_sgd(MANY, 0.5, 1.0) > claimed(0.5, 1.0)
 
 
-def test_no_clipping_in_a_step_is_caught_by_the_audit(monkeypatch):
-    monkeypatch.setattr(clipping, "clipped_length", lambda clip: 1e9)
+def test_no_clipping_in_a_step_is_caught_by_the_audit(monkeypatch, claimed, dp_sgd):
+    monkeypatch.setattr(clipped_total, "clipped_length", lambda clip: 1e9)
     assert dp_sgd(1, 1.0, 2.0) > claimed(1.0, 2.0)
 
 
-def test_division_by_the_realised_batch_is_caught_by_the_audit(monkeypatch):
+def test_division_by_the_realised_batch_is_caught_by_the_audit(monkeypatch, claimed, by_length):
     """One record or two, where two were expected: the noise itself is divided by their number."""
     whole = private_local_training.noisy_gradient
 
@@ -190,7 +145,7 @@ def tensor_by_tensor(whole, loss, weights, examples, **options):
     return parts
 
 
-def test_clipping_tensor_by_tensor_is_caught_by_the_audit(monkeypatch):
+def test_clipping_tensor_by_tensor_is_caught_by_the_audit(monkeypatch, claimed, dp_sgd):
     """Nine tensors: the canary reaches three times the clip."""
     monkeypatch.setattr(clipping, "clipped_sum", functools.partial(tensor_by_tensor, clipping.clipped_sum))
     assert dp_sgd(4, 1.0, 2.0) > claimed(1.0, 2.0)
@@ -234,16 +189,21 @@ def dropout_moves(steps, sum_of):
     return [sum_before_noise(everyone, n, sum_of) - sum_before_noise(CROWD, n, sum_of) for n in range(1, steps + 1)]
 
 
-def dropout_audit(runs, sigma, sum_of):
+@pytest.fixture
+def dropout_audit(lower_bound):
     """Each run is projected on the move that the attacker expects in it."""
-    moves = np.array(dropout_moves(runs, sum_of))
-    base = np.array([sum_before_noise(CROWD, n, sum_of) for n in range(1, runs + 1)])
-    unit = moves / np.maximum(np.linalg.norm(moves, axis=1, keepdims=True), 1e-9)
-    worlds = []
-    for world, images in ((1, torch.cat([ODD_ONE, CROWD])), (2, CROWD)):
-        found = released(Dropping(), images, world, runs=runs, q=1.0, sigma=sigma).reshape(base.shape)
-        worlds.append(((found - base) * unit).sum(1))
-    return lower_bound(*worlds)
+
+    def of(runs, sigma, sum_of):
+        moves = np.array(dropout_moves(runs, sum_of))
+        base = np.array([sum_before_noise(CROWD, n, sum_of) for n in range(1, runs + 1)])
+        unit = moves / np.maximum(np.linalg.norm(moves, axis=1, keepdims=True), 1e-9)
+        worlds = []
+        for world, images in ((1, torch.cat([ODD_ONE, CROWD])), (2, CROWD)):
+            found = released(Dropping(), images, world, runs=runs, q=1.0, sigma=sigma).reshape(base.shape)
+            worlds.append(((found - base) * unit).sum(1))
+        return lower_bound(*worlds)
+
+    return of
 
 
 def public_masks_by_position(whole, loss, weights, examples, *, clip_norm, shared, chunk_size=None):
@@ -258,114 +218,17 @@ def public_masks_by_position(whole, loss, weights, examples, *, clip_norm, share
     return whole(dropped, weights, (images, labels, masks), clip_norm=clip_norm)
 
 
-def test_a_shared_dropout_mask_keeps_the_sensitivity_and_the_epsilon():
+def test_a_shared_dropout_mask_keeps_the_sensitivity_and_the_epsilon(claimed, dropout_audit):
     moves = np.linalg.norm(dropout_moves(30, clipping.clipped_sum), axis=1)
     assert 0.99 * CLIP < moves.max() <= CLIP
     assert dropout_audit(FEW, 2.0, clipping.clipped_sum) <= claimed(1.0, 2.0)
 
 
-def test_a_public_dropout_mask_for_each_example_is_caught_by_sensitivity_and_by_the_audit(monkeypatch):
+def test_a_public_dropout_mask_for_each_example_is_caught_by_sensitivity_and_by_the_audit(
+    monkeypatch, claimed, dropout_audit
+):
     """Whoever comes first shifts the masks of all who come after."""
     wrong = functools.partial(public_masks_by_position, clipping.clipped_sum)
     assert np.linalg.norm(dropout_moves(3, wrong), axis=1).min() > 4 * CLIP
     monkeypatch.setattr(clipping, "clipped_sum", wrong)
     assert dropout_audit(FEW, 2.0, wrong) > claimed(1.0, 2.0)
-
-
-# The server's mean of clients.
-
-MODEL = {"a": np.zeros(PLACES, np.float32), "b": np.zeros((2, 2), np.float32)}
-
-
-def update(place, size=1e4):
-    return MODEL | {"a": np.eye(1, PLACES, place, dtype=np.float32)[0] * np.float32(size)}
-
-
-CLIENTS = {f"{place:03}": update(place) for place in range(PLACES // 2)}
-
-
-class Free:
-    """Stands in for the ledger: streams as they are, and nothing is entered."""
-
-    def __init__(self, context, events):
-        self.context, self.events = context, events
-
-    def stream(self, label):
-        return SecretStream(bytes(range(32)), self.context, label)
-
-    def release(self, *_):
-        """Nothing to settle."""
-
-    def event(self, _output, event):
-        return event
-
-
-@pytest.fixture(autouse=True)
-def no_ledger(monkeypatch):
-    def reserve(key, *, context, data, events, draw=None):
-        return Free(context, tuple(events))
-
-    monkeypatch.setattr(private_updates, "reserve", reserve)
-
-
-def mean(updates, number, q=1.0, sigma=1.0, clip=CLIP):
-    """One release of dp-mean, of clients drawn and added up as `aggregate` does: the noised sum, in clips."""
-    params = Aggregation(rule="dp-mean", clip_norm=clip, noise_multiplier=sigma, sampling_rate=q, clients=400)
-    bounds = private_updates.Bounds(params, None, None, MODEL)
-    total = {name: np.zeros(tensor.shape) for name, tensor in MODEL.items()}
-    for name in drawn(list(updates), q, number, Key(bytes(32))):
-        for tensor, change in bounds.apply(updates[name]).items():
-            total[tensor] += change
-    about = Metadata(
-        kind="model", stage="aggregate", custody="downlink", round=number, versions={}, params=params.to_json()
-    )
-    noised, (event,) = private_updates.add_noise(total, bounds, params, about, None)
-    assert event["noise_multiplier"] == sigma
-    return noised["a"] * params.expected_clients / clip
-
-
-def dp_mean(runs, q, sigma):
-    found = np.array([mean(CLIENTS, number, q, sigma) for number in range(1, runs + 1)])
-    return lower_bound(found[:, : PLACES // 2].ravel(), found[:, PLACES // 2 :].ravel())
-
-
-@pytest.mark.parametrize(("q", "sigma"), [(1.0, 2.0), (0.5, 1.0)])
-def test_the_mean_of_clients_keeps_its_epsilon(q, sigma):
-    assert 0.3 * claimed(q, sigma) < dp_mean(MANY, q, sigma) <= claimed(q, sigma)
-
-
-def test_half_the_noise_for_clients_is_caught_by_the_audit(monkeypatch):
-    monkeypatch.setattr(private_updates, "noisy_mean", with_noise_times(0.5))
-    assert dp_mean(MANY, 0.5, 1.0) > claimed(0.5, 1.0)
-
-
-def test_no_clipping_of_clients_is_caught_by_the_audit(monkeypatch):
-    monkeypatch.setattr(private_updates, "clipped", lambda contribution, clip: dict(contribution))
-    assert dp_mean(1, 1.0, 2.0) > claimed(1.0, 2.0)
-
-
-def two_clips(sigma):
-    """Two releases, to clips of 0.5 and 1, of canaries as long as 0.6: by how much they differ."""
-    clients = {name: update(int(name), 0.6) for name in CLIENTS}
-    first, second = (mean(clients, 1, sigma=sigma, clip=clip) for clip in (0.5, 1.0))
-    return lower_bound((first - second)[: PLACES // 2], (first - second)[PLACES // 2 :])
-
-
-def test_noise_after_a_changed_parameter_is_other_noise():
-    assert two_clips(2.0) <= claimed(1.0, 2.0, releases=2)
-
-
-def test_noise_reused_after_a_changed_parameter_is_caught_by_the_audit(monkeypatch):
-    """A context without the parameters: the difference of the two releases is free of noise."""
-    whole = private_updates._context
-    monkeypatch.setattr(private_updates, "_context", lambda metadata: whole(metadata) | {"params": {}})
-    assert two_clips(2.0) > claimed(1.0, 2.0, releases=2)
-
-
-def test_both_clips_by_tensors_are_caught_by_sensitivity():
-    """The same contribution through both of our clips and through a wrong one: C at most, or C·√L."""
-    loud = {str(k): np.full(2, 1e4, np.float32) for k in range(HEADS)}
-    ours = private_updates.clipped(loud, CLIP)
-    assert math.sqrt(sum(np.square(t).sum() for t in ours.values())) <= CLIP
-    wrong = [private_updates.clipped({name: tensor}, CLIP)[name] for name, tensor in loud.items()]
-    assert math.sqrt(sum(np.square(t).sum() for t in wrong)) > 2.9 * CLIP

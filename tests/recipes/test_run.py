@@ -126,10 +126,10 @@ ONE_RUN = list(filter(is_one_run_on_real_data, names()))
 
 
 @pytest.mark.parametrize("name", [name for name in ONE_RUN if is_noised(name)])
-def test_every_noised_recipe_runs_and_costs_what_its_events_say(tmp_path, name):
+def test_every_noised_recipe_runs_and_costs_what_its_events_say(tmp_path, run_on_one_worker, name):
     """Few clients drown in the noise, so nothing is said of what they learn."""
     settings = [setting for setting in SMALL if not setting.startswith("train-client")]
-    summary = run(change(load_recipe(name), settings, 2), tmp_path / "run", seed=0, workers=1)
+    summary = run_on_one_worker(change(load_recipe(name), settings, 2), tmp_path / "run", seed=0)
     assert summary["rounds"] == 2
     assert_whole(tmp_path / "run")
     for_clients = load_recipe(name).section("aggregate").get("rule") == "dp-mean"
@@ -140,10 +140,10 @@ def test_every_noised_recipe_runs_and_costs_what_its_events_say(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", [name for name in ONE_RUN if not is_noised(name)])
-def test_every_recipe_learns(tmp_path, name):
+def test_every_recipe_learns(tmp_path, run_on_one_worker, name):
     settings = [*SMALL, "partition.scheme=iid", "partition.alpha=null"]
     settings += ["train-client.local_epochs=null"] if name == "fedsgd" else []
-    summary = run(change(load_recipe(name), settings, 2), tmp_path / "run", seed=0, workers=1)
+    summary = run_on_one_worker(change(load_recipe(name), settings, 2), tmp_path / "run", seed=0)
     assert summary["loss"] < 0.9 * summary["curve"][0]["loss"]
     assert_whole(tmp_path / "run")
 

@@ -9,7 +9,6 @@ import pytest
 from artifacts.errors import UsageError
 from stages.recipes import sweep as module
 from stages.recipes.recipe import assigned, change, load_recipe
-from stages.recipes.runner import run
 from stages.recipes.sweep import points, run_sweep, with_sweep
 
 TINY = [
@@ -146,11 +145,11 @@ def test_every_point_is_a_whole_run_and_the_comparison_names_them(swept):
     assert (folder / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_generators_are_trained_once_and_every_byte_is_as_if_they_were_not(swept, tmp_path):
+def test_generators_are_trained_once_and_every_byte_is_as_if_they_were_not(swept, tmp_path, run_on_one_worker):
     folder, _, trained = swept
     assert trained == [3, 0, 0]
     recipe = change(tiny(), ["synthetic=shuffled"], None)
-    run(recipe, tmp_path / "alone", seed=3, workers=1)
+    run_on_one_worker(recipe, tmp_path / "alone", seed=3)
     assert digests(folder / "synthetic=shuffled") == digests(tmp_path / "alone")
 
 

@@ -5,15 +5,14 @@ import pytest
 
 from artifacts import tensors_file
 from stages.recipes.recipe import change, load_recipe
-from stages.recipes.runner import run
 
 SMALL = ["partition.clients=3", "init-model.arch=softmax", "init-model.width=null", "init-model.depth=null"]
 
 
 @pytest.fixture(scope="module")
-def scaffold_run(tmp_path_factory):
+def scaffold_run(tmp_path_factory, run_on_one_worker):
     folder = tmp_path_factory.mktemp("scaffold") / "run"
-    run(change(load_recipe("scaffold"), [*SMALL, "train-client.local_epochs=1"], 2), folder, seed=0, workers=1)
+    run_on_one_worker(change(load_recipe("scaffold"), [*SMALL, "train-client.local_epochs=1"], 2), folder, seed=0)
     return folder
 
 

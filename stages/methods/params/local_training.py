@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from stages.hyperparameters import hyper
-from stages.methods.params.record_privacy import PANEL, RecordPrivacy
+from stages.methods.params.record_privacy import RoundPrivacy
+from stages.methods.params.schedule import RateSchedule
 
 Algorithm = Literal["fedavg", "fedsgd", "fedprox", "scaffold", "feddyn", "fedpvr", "fednova"]
 
@@ -21,7 +21,7 @@ _UPDATE_PENALTY = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalTraining(RecordPrivacy):
+class LocalTraining(RoundPrivacy, RateSchedule):
     """What a client does with the model in one round; by DP-SGD if noise is asked for."""
 
     algorithm: Algorithm = hyper("fedavg", "Federated algorithm.")
@@ -34,12 +34,6 @@ class LocalTraining(RecordPrivacy):
         "What an epoch counts: all datasets, or the first alone, so that added synthetic data means no more steps.",
     )
     batch_size: int = hyper(32, "Examples in a gradient step (fedsgd takes all of them).", symbol="B")
-    learning_rate: float = hyper(0.1, "Step size in the first round.", symbol="η")
-    lr_schedule: Literal["constant", "exponential", "cosine"] = hyper(
-        "constant", "How the step size changes from round to round."
-    )
-    lr_decay: float | None = hyper(None, "exponential: the factor of each round, such as 0.998.")
-    schedule_rounds: int | None = hyper(None, "cosine: the round at which the step size reaches zero.", symbol="R")
     momentum: float = hyper(0.0, "Momentum of the local optimiser, which starts anew each round.")
     weight_decay: float = hyper(0.0, "Weight decay of the local optimiser.")
     mu: float | None = hyper(
@@ -77,10 +71,6 @@ class LocalTraining(RecordPrivacy):
         None, "Weight of that penalty, if --update-bound is given (1, ours).", symbol="λ", panel=_BLUR
     )
 
-    privacy_rounds: int | None = hyper(
-        None, "Rounds for which --target-epsilon is to last (1).", symbol="R", panel=PANEL
-    )
-
     def check(self) -> None:
         super().check()
         self._check_privacy()
@@ -89,10 +79,8 @@ class LocalTraining(RecordPrivacy):
         self.require(self.local_epochs is None or self.local_epochs >= 1, "local_epochs", "at least 1")
         self.require(self.local_steps is None or self.local_steps >= 1, "local_steps", "at least 1")
         self.require(self.batch_size >= 1, "batch_size", "at least 1")
-        self.require(self.learning_rate > 0, "learning_rate", "above 0")
         self.require(0 <= self.momentum < 1, "momentum", "from 0 up to, not including, 1")
         self.require(self.weight_decay >= 0, "weight_decay", "0 or more")
-        self._check_schedule()
         for name, owner in (("mu", "fedprox"), ("alpha", "feddyn")):
             absent = getattr(self, name) is None
             rule = f"absent with --algorithm {self.algorithm} (it belongs to {owner})"
@@ -112,9 +100,6 @@ class LocalTraining(RecordPrivacy):
                 )
 
     def _check_privacy(self) -> None:
-        target = self.target_epsilon is not None
-        self.require(target or self.privacy_rounds is None, "privacy_rounds", "given with --target-epsilon only")
-        self.require(self.privacy_rounds is None or self.privacy_rounds >= 1, "privacy_rounds", "at least 1")
         if not self.is_private:
             return
         self.require(self.algorithm in PRIVATE, "algorithm", f"one of {', '.join(PRIVATE)} under differential privacy")
@@ -136,30 +121,6 @@ class LocalTraining(RecordPrivacy):
         self.require(bound is None or bound > 0, "update_bound", "above 0")
         self.require(penalty is None or penalty >= 0, "update_penalty", "0 or more")
         self.require(penalty is None or bound is not None, "update_penalty", "given with --update-bound only")
-
-    def _check_schedule(self) -> None:
-        exponential, cosine = self.lr_schedule == "exponential", self.lr_schedule == "cosine"
-        self.require(
-            (self.lr_decay is not None) == exponential,
-            "lr_decay",
-            "given with --lr-schedule exponential, and only then",
-        )
-        self.require(self.lr_decay is None or 0 < self.lr_decay <= 1, "lr_decay", "above 0 and at most 1")
-        self.require(
-            (self.schedule_rounds is not None) == cosine,
-            "schedule_rounds",
-            "given with --lr-schedule cosine, and only then",
-        )
-        self.require(self.schedule_rounds is None or self.schedule_rounds >= 1, "schedule_rounds", "at least 1")
-
-    def rate(self, round: int) -> float:
-        """The step size of a round; rounds count from 1."""
-        if self.lr_decay is not None:
-            return self.learning_rate * self.lr_decay ** (round - 1)
-        if self.schedule_rounds is not None:
-            done = min(1.0, (round - 1) / self.schedule_rounds)
-            return self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
-        return self.learning_rate
 
     @property
     def proximal_weight(self) -> float:

@@ -45,6 +45,7 @@ class RecordPrivacy(HyperParameters):
         return self.noise_multiplier is not None or self.target_epsilon is not None
 
     def check(self) -> None:
+        super().check()
         if not self.is_private:
             for name in ("delta", "clip_norm", "sampling_rate"):
                 self.require(getattr(self, name) is None, name, "given with --noise-multiplier or --target-epsilon")
@@ -74,3 +75,18 @@ class RecordPrivacy(HyperParameters):
     @property
     def clip_length(self) -> float:
         return _CLIP_NORM if self.clip_norm is None else self.clip_norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundPrivacy(RecordPrivacy):
+    """For a stage that runs once a round: a target ε is to last for all of them."""
+
+    privacy_rounds: int | None = hyper(
+        None, "Rounds for which --target-epsilon is to last (1).", symbol="R", panel=PANEL
+    )
+
+    def check(self) -> None:
+        super().check()
+        target = self.target_epsilon is not None
+        self.require(target or self.privacy_rounds is None, "privacy_rounds", "given with --target-epsilon only")
+        self.require(self.privacy_rounds is None or self.privacy_rounds >= 1, "privacy_rounds", "at least 1")

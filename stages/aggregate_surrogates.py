@@ -1,0 +1,307 @@
+"""`aggregate --rule fedlap|feddm`: the clients' synthetic sets of a round become the next model.
+
+A set that does not belong, is too large or holds impossible numbers is left out, and the summary says why; with
+`strict` it stops the round instead. Nothing is written unless a set is left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts import atomic, lineage, tensors_file
+from artifacts.errors import InputError, UsageError
+from artifacts.kinds import Custody
+from artifacts.metadata import Metadata
+from artifacts.places import in_outbox
+from artifacts.publish import prepare
+from artifacts.tensors_file import TensorArtifact
+from stages.messages import check_claims
+from stages.methods.params.feddm import FedDmOptimisation
+from stages.methods.params.fedlap import FedLapOptimisation
+from stages.model_file import network_of, read_model, round_of, to_module
+from stages.nets.params import InputShape
+from stages.next_model import for_clients, record_participants, with_past
+from stages.progress import Report, Summary, silent
+from stages.randomness import stream_seed
+from stages.versions import versions
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from stages.methods.surrogate_nets import LabelledSet
+    from stages.torch_setup import Device
+
+Optimisation = FedLapOptimisation | FedDmOptimisation
+LARGEST_PIXEL = 1e4  # real images lie in −1…1; optimised ones go beyond, but not so far
+
+
+def aggregate_surrogates(
+    model: Path,
+    surrogates: Sequence[Path],
+    out: Path,
+    *,
+    params: Optimisation,
+    seed: int = 0,
+    strict: bool = False,
+    metrics: Path | None = None,
+    key: Path | None = None,
+    device: Device = "auto",
+    force: bool = False,
+    report: Report = silent,
+) -> Summary:
+    """Descend on the union of the sets, no farther from the model than they are good for.
+
+    `metrics` gets the server's own account of it: radii, steps, distance and loss of each. `seed` orders FedDM's
+    batches.
+    """
+    custody: Custody = "downlink" if in_outbox(out) else "server"
+    prepare(out, custody, force=force)
+    if metrics is not None:
+        prepare(metrics, "server", force=force)
+    if not surrogates:
+        raise UsageError("aggregate needs at least one surrogate.")
+    start = read_model(model)
+    _, shape = network_of(start.metadata, model)
+
+    from stages.torch_setup import set_up
+
+    where = set_up(device)
+    module = to_module(start, where)
+    received, refused = _receive(surrogates, start, shape, params, module, strict=strict)
+    if isinstance(params, FedLapOptimisation):
+        weights, told = _fedlap(module, received, params, round_of(start) + 1)
+    else:
+        weights, told = _feddm(module, received, params, round_of(start) + 1, seed, report)
+    tensors: dict[str, NDArray[Any]] = dict(start.tensors)
+    tensors |= {name: weight.cpu().numpy() for name, weight in weights.items()}
+    sources = [one.artifact for one in received]
+    metadata = Metadata(
+        kind="model",
+        stage="aggregate",
+        method=params.rule,
+        custody=custody,
+        round=round_of(start) + 1,
+        params={**start.metadata.params, **params.to_json()},
+        inputs=(lineage.by_digest(start, "model"), *(lineage.by_digest(source, "surrogate") for source in sources)),
+        disclosures=_told(sources),
+        simulation=any(source.metadata.simulation for source in sources),
+        versions=versions("torch"),
+    )
+    references, metadata = metadata.inputs[1:], with_past(metadata, start.metadata)
+    if custody == "downlink":
+        metadata = for_clients(metadata, start, out, key)
+    if metrics is not None:
+        text = json.dumps({"custody": "server", "round": metadata.round, **told, "left_out": refused}, indent=2)
+        atomic.write(metrics, [text.encode() + b"\n"], force=force)
+    if custody == "downlink":
+        record_participants(out, references)
+    digest = tensors_file.write(out, tensors, metadata, force=force)
+    return {
+        "out": str(out),
+        "sha256": digest,
+        "kind": "model",
+        "round": metadata.round,
+        "messages": len(received),
+        "bytes_in": sum(source.path.stat().st_size for source in sources),
+        "steps": told["steps"],
+        "distance": round(told["distance"], 6),
+        **({"left_out": refused} if refused else {}),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Received:
+    """A surrogate that was found in order; on the device."""
+
+    artifact: TensorArtifact
+    content: LabelledSet
+
+    @property
+    def radius(self) -> float | None:
+        found = self.artifact.tensors.get("radius")
+        return None if found is None else float(found)
+
+
+def _receive(
+    paths: Sequence[Path],
+    model: TensorArtifact,
+    shape: InputShape,
+    params: Optimisation,
+    module: nn.Module,
+    *,
+    strict: bool,
+) -> tuple[list[_Received], list[str]]:
+    """In the order of the clients' names, so that the order on the command line is free; and who was left out, why."""
+    kept: dict[str, _Received] = {}
+    refused: list[str] = []
+    for path in paths:
+        try:
+            found = _read(path, model, shape, params, module)
+            owner = found.artifact.metadata.client or str(path)
+            if owner in kept:
+                raise InputError(
+                    f"{path} and {kept[owner].artifact.path} are both from client {owner!r}: a client counts once."
+                )
+            kept[owner] = found
+        except InputError as error:
+            if strict:
+                raise
+            refused.append(str(error))
+    if not kept:
+        raise InputError(f"not one of the {len(refused)} surrogates can be used. {refused[0]}")
+    return [kept[owner] for owner in sorted(kept)], refused
+
+
+def _read(path: Path, model: TensorArtifact, shape: InputShape, params: Optimisation, module: nn.Module) -> _Received:
+    import torch
+
+    from stages.methods.surrogate_nets import LabelledSet, gradient, start_weights
+
+    metadata, specs = tensors_file.read_header(path)
+    check_claims(path, metadata, model, kinds=("surrogate",))
+    if metadata.method != params.rule:
+        raise InputError(f"{path} is a surrogate of {metadata.method}; this is --rule {params.rule}.")
+    sizes = {spec.name: spec.shape for spec in specs}
+    _check_sizes(path, sizes, shape, params)
+    artifact = tensors_file.read(path, kind="surrogate")
+    images, labels = artifact.tensors["images"], artifact.tensors["labels"]
+    largest = float(np.max(np.abs(images)))
+    if not largest <= LARGEST_PIXEL:
+        raise InputError(f"{path} has pixels of up to {largest:g}, beyond {LARGEST_PIXEL:g}: no image. Leave it out.")
+    if not (labels.min() >= 0 and labels.max() < shape.num_classes):
+        raise InputError(f"{path} has labels from {labels.min()} to {labels.max()} for {shape.num_classes} classes.")
+    _check_claimed(path, artifact, params, sum(1 for _ in module.parameters()))
+    where = next(module.parameters()).device
+    content = LabelledSet(
+        torch.from_numpy(images.astype(np.float32)).to(where), torch.from_numpy(labels.copy()).to(where)
+    )
+    first = gradient(module, start_weights(module), content)
+    if not all(bool(torch.isfinite(part).all()) for part in first.values()):
+        raise InputError(f"{path}: the model's gradient on these images is not finite. Leave it out.")
+    return _Received(artifact, content)
+
+
+def _check_sizes(path: Path, sizes: Mapping[str, Sequence[int]], shape: InputShape, params: Optimisation) -> None:
+    """By the header alone, before anything large is read."""
+    count, *found = sizes["images"]
+    wanted = [shape.channels, shape.height, shape.width]
+    if list(found) != wanted:
+        raise InputError(f"{path} does not fit the model: its images are {list(found)}, the model takes {wanted}.")
+    if not count:
+        raise InputError(f"{path} holds no images.")
+    if params.images_per_class is not None and count > params.images_per_class * shape.num_classes:
+        raise InputError(
+            f"{path} holds {count:,} images; agreed are {params.images_per_class} for each of {shape.num_classes} "
+            "classes. Leave it out."
+        )
+
+
+def _check_claimed(path: Path, artifact: TensorArtifact, params: Optimisation, layers: int) -> None:
+    """Radius, norms and counts, where this rule uses them."""
+    if isinstance(params, FedDmOptimisation):
+        return
+    radius = artifact.tensors.get("radius")
+    if params.strategy != "fixed":
+        if radius is None and params.radius is None:
+            raise InputError(f"{path} brings no radius: give the agreed one with --radius.")
+        if radius is not None and not (np.isfinite(radius) and radius > 0):
+            raise InputError(f"{path} has the radius {float(radius):g}: it stands in for nothing. Leave it out.")
+    if params.weights == "examples" and not artifact.metadata.counts.get("num_examples"):
+        raise InputError(f"{path} does not declare its num_examples. Encode it with --tell-examples.")
+    if params.calibrated:
+        norms = artifact.tensors.get("norms")
+        if norms is None or len(norms) != layers:
+            found = "none" if norms is None else str(len(norms))
+            raise InputError(f"{path} brings {found} of the {layers} layer norms. Encode it with --calibrate.")
+        if not (np.isfinite(norms).all() and (norms >= 0).all()):
+            raise InputError(f"{path} brings layer norms that are no lengths. Leave it out.")
+
+
+def _fedlap(
+    module: nn.Module, received: Sequence[_Received], params: FedLapOptimisation, round: int
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    import torch
+
+    from stages.methods.fedlap import Contribution, optimise
+
+    counts = [one.artifact.metadata.counts["num_examples"] if params.weights == "examples" else 1 for one in received]
+    where = received[0].content.labels.device
+    contributions = [
+        Contribution(
+            one.content,
+            count / sum(counts),
+            torch.from_numpy(one.artifact.tensors["norms"].copy()).to(where) if params.calibrated else None,
+        )
+        for one, count in zip(received, counts, strict=True)
+    ]
+    radii = {str(one.artifact.metadata.client): one.radius for one in received}
+    radius = _radius([found for found in radii.values() if found is not None], params)
+    weights, trace = optimise(module, contributions, radius=radius, steps=params.server_steps, rate=params.rate(round))
+    _check_finite(weights)
+    told = {
+        "radius": radius,
+        "radii": radii,
+        "steps": len(trace),
+        "distance": trace[-1].distance if trace else 0.0,
+        "trace": [asdict(step) for step in trace],
+    }
+    return weights, told
+
+
+def _radius(found: Sequence[float], params: FedLapOptimisation) -> float | None:
+    """r_g by the strategy (Sec. 5.4), at most the server's own r."""
+    if params.strategy == "fixed":
+        return None
+    most = float("inf") if params.radius is None else params.radius
+    if not found:
+        return most
+    quantile = {"min": 0.0, "median": 0.5, "max": 1.0}[params.strategy]
+    return min(float(np.quantile(found, quantile)), most)
+
+
+def _feddm(
+    module: nn.Module, received: Sequence[_Received], params: FedDmOptimisation, round: int, seed: int, report: Report
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    import torch
+
+    from stages.methods.feddm import optimise
+    from stages.methods.surrogate_nets import LabelledSet
+
+    union = LabelledSet(
+        torch.cat([one.content.images for one in received]), torch.cat([one.content.labels for one in received])
+    )
+    weights, trace = optimise(
+        module,
+        union,
+        rho=params.rho,
+        epochs=params.server_epochs,
+        batch_size=params.batch_size,
+        rate=params.rate(round),
+        generator=torch.Generator().manual_seed(stream_seed(seed, stage="aggregate", round=round, of="batches")),
+        report=lambda done, total: report(done, total, "epochs"),
+    )
+    _check_finite(weights)
+    steps = params.server_epochs * -(-len(union) // params.batch_size)
+    return weights, {"steps": steps, "distance": trace[-1].distance, "trace": [asdict(epoch) for epoch in trace]}
+
+
+def _check_finite(weights: Mapping[str, torch.Tensor]) -> None:
+    import torch
+
+    for name, weight in weights.items():
+        if not bool(torch.isfinite(weight).all()):
+            raise InputError(f"the descent on the sets diverged in tensor {name!r}. Lower --learning-rate.")
+
+
+def _told(sources: Sequence[TensorArtifact]) -> tuple[str, ...]:
+    """What the sets told goes into the model, but for the numbers that stand beside them."""
+    told = {name for source in sources for name in source.metadata.disclosures}
+    return tuple(sorted(told - {"num_examples", "radius", "layer_norms"}))

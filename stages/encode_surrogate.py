@@ -1,0 +1,329 @@
+"""`encode --method fedlap|feddm`: a client's private data becomes a small synthetic set, the file that leaves.
+
+Whatever is drawn here (first images, batches, weights to match at) comes from streams under the client's key: the key
+and the inputs alone give the same bytes again, and nobody else can begin from the same noise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts import atomic, keys, lineage, tensors_file
+from artifacts.digests import canonical_json
+from artifacts.errors import InputError, UsageError
+from artifacts.keys import Key
+from artifacts.metadata import Metadata
+from artifacts.places import client_of
+from artifacts.publish import prepare
+from artifacts.tensors_file import TensorArtifact
+from stages.data.dataset_images import DescribedDataset, describe_dataset, load_described
+from stages.data.images import LabelledImages, to_pixels
+from stages.evaluate import prepare_private
+from stages.methods.labels import labels_of, parsed_labels
+from stages.methods.params.feddm import FedDmEncoding
+from stages.methods.params.fedlap import FedLapEncoding
+from stages.methods.params.surrogates import SurrogateSet
+from stages.model_file import check_images_fit, network_of, read_model, round_of, to_module
+from stages.nets.params import InputShape
+from stages.private_surrogate import PrivateSurrogate
+from stages.private_training import inherited_events, with_noise
+from stages.progress import Report, Summary, silent
+from stages.spending import key_of, record_event, refuse_uncovered
+from stages.versions import versions
+
+if TYPE_CHECKING:
+    from stages.methods.surrogate_nets import LabelledSet, Matched
+    from stages.nets.net import Net
+    from stages.torch_setup import Device
+
+
+def encode_surrogate(
+    model: Path,
+    data: Path,
+    out: Path,
+    *,
+    params: SurrogateSet,
+    previous: Path | None = None,
+    metrics: Path | None = None,
+    key: Path | None = None,
+    client: str | None = None,
+    device: Device = "auto",
+    force: bool = False,
+    report: Report = silent,
+) -> Summary:
+    """Write the set into an outbox, entered in the ledger first; under DP its cost is reserved before data is read.
+
+    `previous` is the client's set of the round before, to go on from. `metrics` gets what was measured on private data
+    on the way: the curve behind the radius, the matching loss; it stays private.
+    """
+    prepare(out, "outbound", force=force)
+    if metrics is not None:
+        prepare_private(metrics, force=force)
+    name = client_of(out, client)
+    start = read_model(model)
+    if start.metadata.custody == "private":
+        raise InputError(f"{model} is private: a surrogate that names it would tell its digest. Encode for another.")
+    round = round_of(start) + 1
+    _, shape = network_of(start.metadata, model)
+    described = describe_dataset(data)
+    check_images_fit(data, described.metadata, shape)
+    before = _read_previous(previous, params, name, round, shape)
+    params = with_noise(params, params.accesses)
+    key = key_of(out, key)
+    secret = keys.read(key)
+    _check_simulated(params, secret)
+
+    from stages.torch_setup import set_up
+
+    where = set_up(device)
+    metadata = _about(params, name, round, start, described, before, secret)
+    planned = [record_event(params, params.accesses).to_json()] if params.is_private else []
+    refuse_uncovered(key, planned, metadata.disclosures)
+    private = None
+    module: Any = to_module(start, where)
+    if params.is_private:
+        sources = [data, *([before.path] if before is not None else [])]
+        earlier = inherited_events(sources, [described.metadata, *([before.metadata] if before is not None else [])])
+        inputs = (*metadata.inputs[:1], lineage.by_digest(described, "data"), *metadata.inputs[2:])
+        private = PrivateSurrogate.begin(params, module, shape, replace(metadata, inputs=inputs), where, key, earlier)
+    (dataset,) = load_described([data], [described])
+    content = dataset.content
+    if private is None and not len(content):
+        raise InputError(f"{data} holds no images: there is nothing to stand in for.")
+    seed_of = _seeds(secret, metadata, start)
+    labels = _labels(params, content, data)
+    images = _first_images(params, labels, shape, content, before, seed_of, data)
+    try:
+        matched, measured, tensors = _match(
+            params, module, private, (images, labels), content, round, seed_of, shape, report
+        )
+    except ValueError as error:
+        raise InputError(f"matching diverged: {error}. Lower --image-rate.") from error
+    tensors |= {
+        "images": matched.surrogate.images.cpu().numpy(),
+        "labels": matched.surrogate.labels.cpu().numpy(),
+    }
+    if private is not None:
+        metadata = replace(metadata, privacy=private.released(tensors))
+    elif params.tell_examples:
+        metadata = replace(metadata, counts={"num_examples": len(content)})
+    if metrics is not None:
+        measured = {"custody": "private", "client": name, "round": round, "method": params.method, **measured}
+        atomic.write(metrics, [json.dumps(measured, indent=2).encode() + b"\n"], force=force)
+    digest = tensors_file.write(out, tensors, metadata, force=force)
+    return {
+        "out": str(out),
+        "sha256": digest,
+        "bytes": out.stat().st_size,
+        "client": name,
+        "round": round,
+        "images": len(matched.surrogate),
+        "disclosures": list(metadata.disclosures),
+    }
+
+
+def _about(
+    params: SurrogateSet,
+    client: str,
+    round: int,
+    start: TensorArtifact,
+    data: DescribedDataset,
+    before: TensorArtifact | None,
+    secret: Key,
+) -> Metadata:
+    context = {"stage": "encode", "client": client, "round": round, "params": params.to_json()}
+    told = {"class_set"} if params.chosen_classes == "own" else set()
+    if not params.is_private:
+        # Whatever labels were asked for, images of a class that was never seen look like none: that tells the set.
+        told |= {"derived_images", "class_set"}
+        told |= {"real_image_init"} if params.init == "real" else set()
+        told |= {"num_examples"} if params.tell_examples else set()
+        told |= set(before.metadata.disclosures) - {"num_examples", "radius", "layer_norms"} if before else set()
+        if isinstance(params, FedLapEncoding):
+            told |= {"radius"} | ({"layer_norms"} if params.calibrate else set())
+    return Metadata(
+        kind="surrogate",
+        stage="encode",
+        method=params.method,
+        custody="outbound",
+        client=client,
+        round=round,
+        params=params.to_json(),
+        inputs=(
+            lineage.by_digest(start, "model"),
+            lineage.for_outbound(data, "data", key=secret, context=context),
+            *([lineage.by_digest(before, "previous")] if before is not None else []),
+        ),
+        disclosures=tuple(sorted(told)),
+        simulation=secret.simulation,
+        versions=versions("torch", *(["numpy", "scipy"] if params.is_private else [])),
+    )
+
+
+def _check_simulated(params: SurrogateSet, secret: Key) -> None:
+    """REAL, the baseline of FedDM's Sec. 3.4, sends private images as they are: for comparisons on one machine only."""
+    if isinstance(params, FedDmEncoding) and not params.iterations and not secret.simulation:
+        raise UsageError(
+            "--iterations 0 --init real would send private images as they are. It is a baseline for simulations, and "
+            "this client's key is a real one."
+        )
+
+
+def _read_previous(
+    path: Path | None, params: SurrogateSet, client: str, round: int, shape: InputShape
+) -> TensorArtifact | None:
+    """The client's own set of an earlier round, of the same size; without one the images begin as noise."""
+    if path is None:
+        return None
+    if params.init != "previous":
+        raise UsageError("--previous goes with --init previous.")
+    before = tensors_file.read(path, kind="surrogate")
+    about = before.metadata
+    if about.client != client:
+        raise InputError(f"{path} is a set of client {about.client!r}, not of {client!r}.")
+    if (about.round or 0) >= round:
+        raise InputError(f"{path} is of round {about.round}, but round {round} is being encoded: give an earlier one.")
+    found, wanted = before.tensors["images"].shape[1:], (shape.channels, shape.height, shape.width)
+    if found != wanted:
+        raise InputError(f"{path} has images of {list(found)}, the model takes {list(wanted)}.")
+    return before
+
+
+def _seeds(secret: Key, metadata: Metadata, model: TensorArtifact) -> Callable[[str], int]:
+    name = canonical_json(
+        {
+            "client": metadata.client,
+            "round": metadata.round,
+            "params": dict(metadata.params),
+            "model": model.sha256,
+        }
+    )
+    return lambda of: int.from_bytes(secret.derive(f"encode {of} {name}")[:8], "little") >> 1
+
+
+def _labels(params: SurrogateSet, content: LabelledImages, path: Path) -> NDArray[np.int64]:
+    """A balanced set over the classes asked for, in their order."""
+    count = len(content.class_names)
+    if params.chosen_classes == "all":
+        chosen: Sequence[int] = range(count)
+    elif params.chosen_classes == "own":
+        chosen = np.unique(content.labels).tolist()
+    else:
+        try:
+            chosen = sorted({int(label) for label in parsed_labels(params.chosen_classes, content.class_names)})
+        except ValueError as error:
+            raise UsageError(f"--classes: {error}.") from error
+    if isinstance(params, FedLapEncoding) and params.match == "class":
+        absent = sorted(set(chosen) - set(np.unique(content.labels).tolist()))
+        if absent:
+            raise InputError(f"{path} has no image of class {absent[0]}, to which --match class is to be matched.")
+    counts = np.zeros(count, np.int64)
+    counts[list(chosen)] = params.images_per_class
+    return labels_of(counts)
+
+
+def _first_images(
+    params: SurrogateSet,
+    labels: NDArray[np.int64],
+    shape: InputShape,
+    content: LabelledImages,
+    before: TensorArtifact | None,
+    seed_of: Callable[[str], int],
+    path: Path,
+) -> NDArray[np.float32]:
+    random = np.random.default_rng(seed_of("first images"))
+    if before is not None:
+        kept = before.tensors["labels"]
+        missing = sorted(set(labels.tolist()) - set(kept.tolist()))
+        sizes = {int(label): int((kept == label).sum()) for label in np.unique(labels)}
+        odd = [label for label, size in sizes.items() if size not in (0, params.images_per_class)]
+        if odd:
+            raise InputError(
+                f"{before.path} has {sizes[odd[0]]} images of class {odd[0]}, but --images-per-class is "
+                f"{params.images_per_class}."
+            )
+        images = random.standard_normal((len(labels), *before.tensors["images"].shape[1:]), np.float32)
+        for label in sorted(set(labels.tolist()) - set(missing)):
+            images[labels == label] = before.tensors["images"][kept == label]
+        return images
+    if params.init == "real":
+        rows = []
+        for label in np.unique(labels):
+            mine = np.flatnonzero(content.labels == label)
+            if len(mine) < params.images_per_class:
+                raise InputError(
+                    f"{path} has {len(mine)} images of class {label}, but --init real wants "
+                    f"{params.images_per_class}. Lower --images-per-class, or begin with noise."
+                )
+            rows.append(np.sort(random.choice(mine, params.images_per_class, replace=False)))
+        return to_pixels(content.images[np.concatenate(rows)])
+    return random.standard_normal((len(labels), shape.channels, shape.height, shape.width), np.float32)
+
+
+def _match(
+    params: SurrogateSet,
+    module: Net,
+    private: PrivateSurrogate | None,
+    first: tuple[NDArray[np.float32], NDArray[np.int64]],
+    content: LabelledImages,
+    round: int,
+    seed_of: Callable[[str], int],
+    shape: InputShape,
+    report: Report,
+) -> tuple[Matched, dict[str, Any], dict[str, NDArray[Any]]]:
+    """The set, what was measured on the way, and what else leaves with it."""
+    import torch
+
+    from stages.methods import feddm, fedlap
+    from stages.methods.surrogate_nets import LabelledSet
+
+    where = next(module.parameters()).device
+
+    def on_device(images: NDArray[np.float32], labels: NDArray[np.int64]) -> LabelledSet:
+        return LabelledSet(torch.from_numpy(images).to(where), torch.from_numpy(labels).to(where))
+
+    def generator(of: str) -> torch.Generator:
+        return torch.Generator().manual_seed(seed_of(of))
+
+    def tell(done: int, total: int) -> None:
+        report(done, total, "")
+
+    start, data = on_device(*first), on_device(to_pixels(content.images), content.labels)
+    if isinstance(params, FedDmEncoding):
+        means = (
+            feddm.BatchMeans(module, data, params.batch_size, generator("batches"))
+            if private is None
+            else private.means(module, data, shape.num_classes)
+        )
+        matched = feddm.match(module, start, means, params=params, generator=generator("weights"), report=tell)
+        if isinstance(means, feddm.NoisyMeans):
+            matched = matched.keeping(means.present())
+        return matched, {"matching_loss": matched.losses}, {}
+    assert isinstance(params, FedLapEncoding)
+    rate = params.rate(round)
+    real = (
+        fedlap.BatchGradient(module, data, params.batch_size, generator("batches"))
+        if private is None
+        else private.gradient(module, data)
+    )
+    matched = fedlap.approximate(
+        module, start, real, params=params, rate=rate, generator=generator("augmentation"), report=tell
+    )
+    if private is not None:
+        # r_k = r, a constant: measured, it would be a release (Sec. 4.2).
+        return matched, {"matching_loss": matched.losses}, {}
+    rows = torch.randperm(len(data), generator=generator("radius"))[: params.radius_examples].to(where)
+    sample = LabelledSet(data.images[rows], data.labels[rows])
+    radius, curve = fedlap.calibrated_radius(module, matched.surrogate, sample, params=params, rate=rate)
+    also = {"radius": np.array(radius, np.float32)}
+    if params.calibrate:
+        also["norms"] = fedlap.layer_norms(module, data).cpu().numpy()
+    measured = {"radius": radius, "curve": [asdict(point) for point in curve], "matching_loss": matched.losses}
+    return matched, measured, also

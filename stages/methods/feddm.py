@@ -1,0 +1,240 @@
+"""FedDM: federated learning by iterative distribution matching. Algorithm 1, Eq. 3, 9 and 10.
+
+The client's side is `match`, the server's is `optimise`. Under DP the paper's Algorithm 2 clips the mean of a batch,
+which protects nobody. The loss sees the data only through sums of [h(x); z(x)] by class, so here that vector is clipped
+record by record, the sums of all classes are noised as one vector, and the rest is post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from stages.methods.params.feddm import FedDmEncoding
+from stages.methods.private_gradients import SecretStreams
+from stages.methods.surrogate_nets import (
+    ImageDescent,
+    LabelledSet,
+    Matched,
+    Weights,
+    distance,
+    length,
+    loss_and_gradient,
+    start_weights,
+    stepped,
+)
+from stages.nets.net import Net
+from stages.privacy.mechanism import GaussianMechanism, clipped_length, noisy_mean
+
+_CHUNK = 64  # images whose features are summed at a time; a constant, so that a record meets the same kernels always
+_LEAST_COUNT = 1.0  # a class that seems to have less than one record in a sample is not matched
+
+# The means of [h; z] of each class at these weights, by class; one that has none is absent. The number is the look's.
+RealMeans = Callable[[Weights, int], dict[int, Tensor]]
+
+
+def match(
+    module: Net,
+    start: LabelledSet,
+    real_means: RealMeans,
+    *,
+    params: FedDmEncoding,
+    generator: torch.Generator,
+    report: Callable[[int, int], None],
+) -> Matched:
+    """ClientUpdate: at weights drawn around the model's, move the images' mean features to the data's, by class."""
+    origin = start_weights(module)
+    descent = ImageDescent(start.images, rate=params.image_rate, momentum=params.image_momentum)
+    rows = {label: start.labels == label for label in start.classes()}
+    for look in range(1, params.iterations + 1):
+        weights = drawn_weights(origin, params.rho, generator)
+        wanted = {label: mean for label, mean in real_means(weights, look).items() if label in rows}
+        if wanted:
+            for _ in range(params.steps_per_look):
+                found = embedded(module, weights, descent.images)
+                differences = [mean - found[rows[label]].mean(dim=0) for label, mean in wanted.items()]
+                # ‖Δh‖² + ‖Δz‖² (Eq. 9) is the squared length of the two side by side.
+                loss = torch.stack(differences).square().sum()
+                descent.step(loss, torch.autograd.grad(loss, [descent.images])[0])
+        report(look, params.iterations)
+    return descent.result(start.labels)
+
+
+def drawn_weights(origin: Weights, rho: float, generator: torch.Generator) -> Weights:
+    """P_w: w + g·min(1, ρ/‖g‖), g standard normal. ‖g‖ is about √d: a real network lands on the sphere."""
+    away = {name: torch.randn(weight.shape, generator=generator).to(weight.device) for name, weight in origin.items()}
+    scale = min(1.0, rho / length(away.values()))
+    return {name: weight + scale * away[name] for name, weight in origin.items()}
+
+
+def embedded(module: Net, weights: Weights, images: Tensor) -> Tensor:
+    """[h_w(x); z_w(x)] of each image, side by side: the embedding and the logits, [n, d + classes]."""
+    joined: Tensor = functional_call(_Embedding(module), {f"net.{n}": w for n, w in weights.items()}, (images,))
+    return joined
+
+
+class _Embedding(nn.Module):
+    """A network that gives both of its last two layers."""
+
+    def __init__(self, net: Net) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, images: Tensor) -> Tensor:
+        h = self.net.features(images)
+        return torch.cat([h, self.net.head(h)], dim=1)
+
+
+class BatchMeans:
+    """Means over a random batch of each class (line 13)."""
+
+    def __init__(self, module: Net, data: LabelledSet, batch_size: int, generator: torch.Generator) -> None:
+        self._module, self._size, self._generator = module, batch_size, generator
+        self._classes = {label: data.of_class(label) for label in data.classes()}
+
+    def __call__(self, weights: Weights, look: int) -> dict[int, Tensor]:  # noqa: ARG002  (as `RealMeans` has it)
+        batches = {label: self._batch(data) for label, data in self._classes.items()}
+        with torch.no_grad():
+            found = embedded(self._module, weights, torch.cat(list(batches.values())))
+        parts = torch.split(found, [len(batch) for batch in batches.values()])
+        return {label: part.mean(dim=0) for label, part in zip(batches, parts, strict=True)}
+
+    def _batch(self, data: LabelledSet) -> Tensor:
+        if len(data) <= self._size:
+            return data.images
+        return data.images[torch.randperm(len(data), generator=self._generator)[: self._size].to(data.images.device)]
+
+
+class NoisyMeans:
+    """Means from one noised release a look, over all classes at once (privacy contract, rule 13).
+
+    A record of class c adds [h; z], clipped to C·√(1 − f²), and a count of C·f, both in block c of a vector that has a
+    block for every class of the model: its length is at most C, whatever the record. All blocks get noise, also of
+    classes that nobody has. Counts do not depend on the weights, so they are averaged over the looks so far.
+    """
+
+    def __init__(
+        self,
+        module: Net,
+        data: LabelledSet,
+        *,
+        num_classes: int,
+        sampling_rate: float,
+        count_share: float,
+        mechanism: GaussianMechanism,
+        streams: SecretStreams,
+    ) -> None:
+        self._module, self._data, self._num_classes = module, data, num_classes
+        self._rate, self._share, self._mechanism, self._streams = sampling_rate, count_share, mechanism, streams
+        self._counts = torch.zeros(num_classes, dtype=torch.float64)
+        self._looks = 0
+
+    def __call__(self, weights: Weights, look: int) -> dict[int, Tensor]:
+        """Each look has its own coins and its own noise: to ask again for one would be another release."""
+        data, clip = self._data, self._mechanism.clip_norm
+        chosen = torch.from_numpy(self._streams.sampling.at(look).bernoulli(self._rate, len(data)))
+        rows = chosen.nonzero().flatten().to(data.labels.device)
+        total = clipped_class_sums(
+            self._module, weights, LabelledSet(data.images[rows], data.labels[rows]), num_classes=self._num_classes,
+            clip_norm=clip, count_share=self._share,
+        )  # fmt: skip
+        released = noisy_mean({"sums": total.numpy()}, self._mechanism, self._streams.noise.at(look))["sums"]
+        sums = torch.from_numpy(released).double() * self._mechanism.expected_size
+        self._looks += 1
+        self._counts += sums[:, -1] / (clip * self._share)
+        counts = self._counts / self._looks
+        home = data.labels.device
+        return {
+            label: (sums[label, :-1] / counts[label]).float().to(home)
+            for label in range(self._num_classes)
+            if counts[label] >= _LEAST_COUNT
+        }
+
+    def present(self) -> list[int]:
+        """The classes that stand out of the noise of the counts: a guess that the releases cover, and no more."""
+        noise = self._mechanism.noise_multiplier / (self._share * max(1, self._looks) ** 0.5)
+        counts = self._counts / max(1, self._looks)
+        return [label for label in range(self._num_classes) if counts[label] >= max(_LEAST_COUNT, 3 * noise)]
+
+
+def clipped_class_sums(
+    module: Net, weights: Weights, batch: LabelledSet, *, num_classes: int, clip_norm: float, count_share: float
+) -> Tensor:
+    """Σ over records of a vector of length ≤ C in the block of its class, [classes, d + classes + 1], in float64.
+
+    Features that are not finite count as none, without a word (rule 11); the record's count stays.
+    """
+    limit = clipped_length(clip_norm)
+    features = limit * (1 - count_share**2) ** 0.5
+    total: Tensor | None = None
+    for images, labels, real in _chunks(batch):
+        with torch.no_grad():
+            found = embedded(module, weights, images).double().cpu()
+        norms = torch.linalg.vector_norm(found, dim=1)
+        finite = torch.isfinite(norms)
+        factors = torch.where(finite, features / norms.clamp(min=features), 0.0)
+        clipped = torch.where(finite[:, None], found, 0.0) * factors[:, None]
+        vectors = torch.cat([clipped, torch.full((len(clipped), 1), limit * count_share, dtype=torch.float64)], dim=1)
+        vectors[~real] = 0.0
+        if total is None:
+            total = torch.zeros(num_classes, vectors.shape[1], dtype=torch.float64)
+        total.index_add_(0, labels.cpu(), vectors)
+    assert total is not None  # there is always a chunk
+    return total
+
+
+def _chunks(batch: LabelledSet) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Chunks of exactly `_CHUNK` rows, the last one filled up with zeros, and which rows are real; at least one."""
+    for first in range(0, max(1, len(batch)), _CHUNK):
+        images, labels = batch.images[first : first + _CHUNK], batch.labels[first : first + _CHUNK]
+        missing = _CHUNK - len(labels)
+        real = torch.arange(_CHUNK) < len(labels)
+        filled = torch.cat([images, images.new_zeros(missing, *images.shape[1:])])
+        yield filled, torch.cat([labels, labels.new_zeros(missing)]), real
+
+
+@dataclass(frozen=True)
+class ServerEpoch:
+    distance: float
+    loss: float
+
+
+def optimise(
+    module: nn.Module,
+    union: LabelledSet,
+    *,
+    rho: float,
+    epochs: int,
+    batch_size: int,
+    rate: float,
+    generator: torch.Generator,
+    report: Callable[[int, int], None],
+) -> tuple[Weights, list[ServerEpoch]]:
+    """Line 8 and Eq. 3: SGD on all sets together; a step that leads out of the ρ-ball is taken back to its surface."""
+    origin = weights = start_weights(module)
+    trace: list[ServerEpoch] = []
+    for epoch in range(epochs):
+        order = torch.randperm(len(union), generator=generator).to(union.labels.device)
+        loss = 0.0
+        for first in range(0, len(union), batch_size):
+            rows = order[first : first + batch_size]
+            batch = LabelledSet(union.images[rows], union.labels[rows])
+            value, found = loss_and_gradient(module, weights, batch)
+            weights = within(stepped(weights, found, rate), origin, rho)
+            loss += float(value) * len(rows) / len(union)
+        trace.append(ServerEpoch(distance(weights, origin), loss))
+        report(epoch + 1, epochs)
+    return weights, trace
+
+
+def within(weights: Weights, origin: Weights, rho: float) -> Weights:
+    """The nearest weights that are no farther than ρ."""
+    away = distance(weights, origin)
+    if away <= rho:
+        return weights
+    scale = rho * (1 - 2.0**-20) / away  # with room for rounding: inside means inside
+    return {name: start + scale * (weights[name] - start) for name, start in origin.items()}

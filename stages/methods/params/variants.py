@@ -1,0 +1,12 @@
+"""The commands whose parameters depend on one of them."""
+
+from __future__ import annotations
+
+from stages.hyperparameters import Variants
+from stages.methods.params.aggregation import Aggregation
+from stages.methods.params.encoding import Encoding
+from stages.methods.params.feddm import FedDmEncoding, FedDmOptimisation
+from stages.methods.params.fedlap import FedLapEncoding, FedLapOptimisation
+
+ENCODINGS = Variants("method", (Encoding, FedLapEncoding, FedDmEncoding))
+AGGREGATIONS = Variants("rule", (Aggregation, FedLapOptimisation, FedDmOptimisation))

@@ -1,0 +1,113 @@
+"""Networks as functions of their weights, for the methods that send synthetic sets (FedLAP, FedDM).
+
+The network is in evaluation mode throughout: dropout is off, and batch norm uses the averages that stand in the model
+file, so that a set means the same to its client and to the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledSet:
+    """Images as a network takes them, [n, c, h, w], and their labels, [n]."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def of_class(self, label: int) -> LabelledSet:
+        rows = self.labels == label
+        return LabelledSet(self.images[rows], self.labels[rows])
+
+    def classes(self) -> list[int]:
+        return [int(label) for label in torch.unique(self.labels)]
+
+
+def start_weights(module: nn.Module) -> Weights:
+    """The parameters that a set is matched at, apart from the module; it is put into evaluation mode."""
+    module.eval()
+    return {name: weight.detach().clone() for name, weight in module.named_parameters()}
+
+
+def applied(module: nn.Module, weights: Mapping[str, Tensor], images: Tensor) -> Any:
+    return functional_call(module, dict(weights), (images,))
+
+
+def mean_loss(module: nn.Module, weights: Mapping[str, Tensor], batch: LabelledSet) -> Tensor:
+    return nn.functional.cross_entropy(applied(module, weights, batch.images), batch.labels)
+
+
+def gradient(module: nn.Module, weights: Mapping[str, Tensor], batch: LabelledSet, *, graph: bool = False) -> Weights:
+    """∇_w of the mean loss of the batch. With `graph` it can itself be differentiated, with respect to the images."""
+    return loss_and_gradient(module, weights, batch, graph=graph)[1]
+
+
+def loss_and_gradient(
+    module: nn.Module, weights: Mapping[str, Tensor], batch: LabelledSet, *, graph: bool = False
+) -> tuple[Tensor, Weights]:
+    leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
+    loss = mean_loss(module, leaves, batch)
+    found = torch.autograd.grad(loss, list(leaves.values()), create_graph=graph)
+    return loss.detach(), dict(zip(leaves, found, strict=True))
+
+
+def stepped(weights: Mapping[str, Tensor], direction: Mapping[str, Tensor], rate: float) -> Weights:
+    return {name: weight - rate * direction[name] for name, weight in weights.items()}
+
+
+def distance(weights: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> float:
+    """Euclidean, over all weights as one vector; in float64, so that a bound means what it says."""
+    return length(weight.double() - start[name].double() for name, weight in weights.items())
+
+
+def length(parts: Iterable[Tensor]) -> float:
+    return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part.double()) for part in parts])))
+
+
+class ImageDescent:
+    """SGD with momentum on the images. Pixels are never clamped: they are numbers that carry a gradient."""
+
+    def __init__(self, images: Tensor, *, rate: float, momentum: float) -> None:
+        self.images = images.detach().clone().requires_grad_()
+        self._optimiser = torch.optim.SGD([self.images], lr=rate, momentum=momentum)
+        self._losses: list[Tensor] = []
+
+    def step(self, loss: Tensor, slope: Tensor) -> None:
+        """`slope` is the loss's gradient with respect to the images."""
+        self.images.grad = slope
+        self._optimiser.step()
+        self._losses.append(loss.detach())
+
+    def result(self, labels: Tensor) -> Matched:
+        """Raises `ValueError` where the images are no numbers any more."""
+        images = self.images.detach()
+        if not bool(torch.isfinite(images).all()):
+            raise ValueError("the images grew beyond all numbers")
+        return Matched(LabelledSet(images, labels), [float(loss) for loss in self._losses])
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """A synthetic set, and how far it was from the data before each of its steps."""
+
+    surrogate: LabelledSet
+    losses: list[float]
+
+    def keeping(self, labels: Sequence[int]) -> Matched:
+        """With the images of these classes alone; all of them, if that leaves none."""
+        rows = torch.isin(self.surrogate.labels, torch.tensor(list(labels), device=self.surrogate.labels.device))
+        if not bool(rows.any()):
+            return self
+        return Matched(LabelledSet(self.surrogate.images[rows], self.surrogate.labels[rows]), self.losses)

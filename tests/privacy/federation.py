@@ -1,0 +1,111 @@
+"""A small federation for the tests of client-level privacy: a server, clients, messages, noise drawn again."""
+
+import json
+
+import numpy as np
+
+from artifacts import keys, lineage, tensors_file
+from artifacts.metadata import Metadata
+from stages.aggregate import aggregate
+from stages.encode import encode
+from stages.keygen import settle
+from stages.methods.params.aggregation import Aggregation
+from stages.methods.params.encoding import Encoding
+from stages.privacy.events import PrivacyEvent
+from stages.privacy.streams import SecretStream
+from stages.versions import versions
+
+CENTRAL = {"rule": "dp-mean", "clip_norm": 1.0, "noise_multiplier": 0.5, "sampling_rate": 0.5, "clients": 8}
+
+
+def flat(tensors):
+    return np.concatenate([np.ravel(tensors[name]).astype(np.float64) for name in sorted(tensors)])
+
+
+class Federation:
+    """A server and clients with simulated keys, and a model that is whatever tensors one likes."""
+
+    def __init__(self, folder, tensors):
+        self.folder, self.tensors = folder, tensors
+        self.server = folder / "server"
+        settle(self.server / "private/server.key", keys.simulated(0, "server"), force=False)
+        about = Metadata(kind="model", stage="init-model", custody="public", versions={})
+        self.start = folder / "public/model-0000.safetensors"
+        tensors_file.write(self.start, tensors, about)
+
+    def client(self, name):
+        place = self.folder / "clients" / name
+        if not place.exists():
+            settle(place / "private/client.key", keys.simulated(0, f"client {name}"), force=False)
+            (place / "outbox").mkdir()
+        return place
+
+    def update(self, name, values, model=None):
+        model = tensors_file.read(model or self.start)
+        number = (model.metadata.round or 0) + 1
+        path = self.client(name) / f"private/update-{number:04}.safetensors"
+        about = Metadata(
+            kind="update", stage="train-client", custody="private", client=name, round=number, versions={},
+            inputs=(lineage.by_digest(model, "model"),),
+        )  # fmt: skip
+        tensors_file.write(path, self.shaped(values, self.tensors), about, force=True)
+        return path
+
+    def message(self, name, values, model=None, before=None, **params):
+        update = self.update(name, values, model)
+        out = self.client(name) / f"outbox/message-{update.stem[-4:]}.safetensors"
+        encode(model or self.start, update, out, params=Encoding(**params), before=before, force=True)
+        return out
+
+    def aggregate(self, messages, model=None, name=None, **params):
+        model = model or self.start
+        number = (tensors_file.read(model).metadata.round or 0) + 1
+        out = self.server / f"outbox/{name or f'model-{number:04}'}.safetensors"
+        before = params.pop("before", None)
+        aggregate(model, messages, out, params=Aggregation(**{**CENTRAL, **params}), before=before, force=True)
+        return out
+
+    def moved(self, out, model=None):
+        """By how much the model moved: the noised mean."""
+        return flat(tensors_file.read(model or self.start).tensors) - flat(tensors_file.read(out).tensors)
+
+    def noise(self, messages, scale, params, model=None):
+        """The noise of an aggregate, drawn again by whoever has the key."""
+        start = tensors_file.read(model or self.start)
+        inputs = [lineage.by_digest(start, "model")]
+        inputs += [lineage.by_digest(tensors_file.read(path), "message") for path in messages]
+        context = {
+            "inputs": [reference.to_json() for reference in inputs],
+            "params": {**start.metadata.params, **Aggregation(**{**CENTRAL, **params}).to_json()},
+            "seed": None, "stage": "aggregate", "client": None, "round": (start.metadata.round or 0) + 1,
+            "versions": versions("numpy", "scipy"), "device": "cpu", "arithmetic": "float64",
+        }  # fmt: skip
+        stream = SecretStream(keys.read(self.server / "private/server.key").secret, context, "noise")
+        return np.concatenate([np.ravel(stream.gaussian(self.tensors[n].shape, scale)) for n in sorted(self.tensors)])
+
+    def events(self, path):
+        return [PrivacyEvent.from_json(event) for event in tensors_file.read(path).metadata.privacy]
+
+    def charged(self, place=None):
+        """The events of every reservation that costs something."""
+        path = (place or self.server) / "private/spend.jsonl"
+        entries = [json.loads(line) for line in path.read_text().splitlines()]
+        return [entry["events"][0] for entry in entries if entry.get("events")]
+
+    @staticmethod
+    def shaped(values, like):
+        """A flat vector as tensors, in the order of their names."""
+        ends = np.cumsum([like[name].size for name in sorted(like)])[:-1]
+        parts = np.split(np.asarray(values, np.float32), ends)
+        return {name: part.reshape(like[name].shape) for name, part in zip(sorted(like), parts, strict=True)}
+
+    @staticmethod
+    def values(seed, norm):
+        """An update of ten numbers, so long."""
+        x = np.random.default_rng(seed).normal(size=10)
+        return x * norm / np.linalg.norm(x)
+
+    @staticmethod
+    def sent(path):
+        """What a message holds, as one vector."""
+        return flat(tensors_file.read(path).tensors)
