@@ -2,7 +2,8 @@
 
 The loss of one example is a pure function of (weights, example, draws), differentiated example by example. So no layer
 can mix examples, none is missed by a hook, and randomness inside the loss is an error: whatever an example needs is
-drawn from the secret stream beforehand and handed in (rule 7).
+drawn from the secret stream beforehand and handed in (rule 7). Known layers have a fast way (`example_gradients`); a
+loss for which that is unfit is differentiated by `torch.func` alone.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.func import grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from stages.privacy.mechanism import GaussianMechanism, clipped_length, noisy_mean
+from stages.privacy.clipped_total import ClippedTotal
+from stages.privacy.example_gradients import Gradients, Unfit, chunk_gradients, general_gradients
+from stages.privacy.mechanism import GaussianMechanism, noisy_mean
 from stages.privacy.streams import SecretStream
 
 # Of one example: loss(weights, *parts) is a number. A part is a tensor or, as draws are, tensors by name.
 ExampleLoss = Callable[..., Tensor]
 Part = Tensor | Mapping[str, Tensor]
 
-_CHUNK_NUMBERS = 1 << 24  # per-example gradients held at a time, in numbers
+# Examples in a chunk, by the most weights of a network: measured. Padding costs more the larger the chunk, calls less.
+_CHUNK_SIZES = {64: 1 << 18, 32: 1 << 24, 8: 1 << 62}
+_CHUNK_NUMBERS = 1 << 24  # per-example gradients held at a time on the general way, in numbers
 
 
 def clipped_sum(
@@ -37,41 +41,40 @@ def clipped_sum(
     """Σᵢ min(1, C/‖gᵢ‖)·gᵢ in float64, gᵢ the gradient of example i's loss over ALL weights as one vector.
 
     Guarantee: adding or removing one example moves the sum by at most `clip_norm` in Euclidean norm, rounding
-    included (see `mechanism`). An example whose gradient is not finite counts as zero, without a word (rule 11):
-    crafted weights can make exactly one record's gradient overflow.
+    included (see `mechanism` and `clipped_total`). An example whose gradient is not finite counts as zero, without a
+    word (rule 11): crafted weights can make exactly one record's gradient overflow.
 
     `examples` are the parts of the loss, stacked along the first dimension, which may be empty. They are taken in
-    chunks that bound the memory. Each chunk is filled up to its full size, so that an example meets the same kernels
-    wherever it stands: else one record's presence could change the last bits of all the others' gradients.
+    chunks that bound the memory: it holds what the network keeps of a chunk between its two passes, and the gradients
+    of a part of it. Each chunk is filled up to its full size, so that an example meets the same kernels wherever it
+    stands: else one record's presence could change the last bits of all the others' gradients.
 
     A draw inside the loss is an error, unless it is made from `shared`: then all examples of the batch see the same
     draw, in whichever chunk they stand. One draw a chunk would not do: a record that goes moves others into another
     chunk, and their gradients would change with it.
     """
     size = chunk_size or default_chunk_size(weights)
-    home = _home(weights)
-    total = {name: torch.zeros(w.numel(), dtype=torch.float64, device=home) for name, w in weights.items()}
-    limit = clipped_length(clip_norm)
-    per_example = vmap(
-        grad(loss), in_dims=(None, *(0 for _ in examples)), randomness="error" if shared is None else "same"
-    )
+    randomness = "error" if shared is None else "same"
     before = None if shared is None else shared.get_state()
-    for chunk, is_real in _chunks(examples, _count(examples), size):
-        if shared is not None and before is not None:
-            shared.set_state(before)
-        found = per_example(dict(weights), *chunk)
-        gradients = {name: found[name].detach().reshape(size, -1).to(home) for name in weights}
-        # Tensor by tensor: all of them side by side in float64 would leave the cache, at a third of the time.
-        lengths = [torch.linalg.vector_norm(g, dim=1, dtype=torch.float64) for g in gradients.values()]
-        norms = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
-        counts = torch.isfinite(norms) & is_real.to(home)
-        factors = torch.where(counts, limit / norms.clamp(min=limit), 0.0)
-        for name, gradient in gradients.items():
-            wide = gradient.double()
-            if not bool(counts.all()):
-                wide[~counts] = 0.0  # not times zero: a NaN would stay one
-            total[name] += factors @ wide
-    return {name: part.reshape(weights[name].shape) for name, part in total.items()}
+
+    def fast(chunk: Sequence[Part], rows: int) -> Gradients:
+        return chunk_gradients(loss, weights, chunk, examples=rows, randomness=randomness, most_numbers=_CHUNK_NUMBERS)
+
+    def general(chunk: Sequence[Part], rows: int) -> Gradients:
+        return general_gradients(loss, weights, chunk, examples=rows, randomness=randomness)
+
+    def summed(gradients_of: Callable[[Sequence[Part], int], Gradients], size: int) -> dict[str, Tensor]:
+        total = ClippedTotal(weights, clip_norm)
+        for chunk, is_real in _chunks(examples, _count(examples), size):
+            if shared is not None and before is not None:
+                shared.set_state(before)
+            total.add(gradients_of(chunk, size), is_real)
+        return total.tensors()
+
+    try:
+        return summed(fast, size)
+    except Unfit:
+        return summed(general, chunk_size or _general_chunk_size(weights))
 
 
 def noisy_gradient(
@@ -94,7 +97,13 @@ def noisy_gradient(
 
 
 def default_chunk_size(weights: Mapping[str, Tensor]) -> int:
-    """A power of two from 4 to 64, by the number of weights alone: about 64 MB of gradients at a time."""
+    """By the number of weights alone: the larger the network, the more it holds of each example between its passes."""
+    numbers = sum(w.numel() for w in weights.values())
+    return next((size for size, most in _CHUNK_SIZES.items() if numbers <= most), min(_CHUNK_SIZES))
+
+
+def _general_chunk_size(weights: Mapping[str, Tensor]) -> int:
+    """A power of two from 4 to 64, where all gradients of a chunk are held: about 64 MB of them."""
     fits = _CHUNK_NUMBERS // max(1, sum(w.numel() for w in weights.values()))
     return 1 << (max(4, min(64, fits)).bit_length() - 1)
 
@@ -128,9 +137,3 @@ def _count(examples: Sequence[Part]) -> int:
     if len(counts) != 1:
         raise ValueError(f"the parts of the examples must be of one length, found {sorted(counts)}")
     return counts.pop()
-
-
-def _home(weights: Mapping[str, Tensor]) -> torch.device:
-    """Where the sum is made: with the weights, or on the CPU where their device has no float64."""
-    device = next(iter(weights.values())).device
-    return torch.device("cpu") if device.type == "mps" else device

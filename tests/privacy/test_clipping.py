@@ -12,6 +12,7 @@ from torch.func import functional_call
 
 from stages.nets.build import build, initialise
 from stages.nets.params import InputShape, NetParams
+from stages.privacy import clipping
 from stages.privacy.clipping import clipped_sum, default_chunk_size, noisy_gradient, refuse_batch_norm
 from stages.privacy.mechanism import GaussianMechanism
 
@@ -289,27 +290,26 @@ def test_batch_norm_in_training_is_refused():
     refuse_batch_norm(nn.Sequential(nn.GroupNorm(2, 2), nn.InstanceNorm2d(2)))
 
 
-def test_chunks_bound_the_memory():
+def test_chunks_bound_the_memory(monkeypatch):
     assert default_chunk_size({"w": torch.empty(10, device="meta")}) == 64
     assert default_chunk_size({"w": torch.empty(317_706, device="meta")}) == 32
-    assert default_chunk_size({"w": torch.empty(10_000_000, device="meta")}) == 4
+    assert default_chunk_size({"w": torch.empty(10_000_000, device="meta")}) == 32
+    assert default_chunk_size({"w": torch.empty(20_000_000, device="meta")}) == 8
     seen = []
+    original = clipping.chunk_gradients
 
-    def loss(weights, image):
-        return (weights["w"] * image).sum()
+    def spy(loss, weights, chunk, **options):
+        seen.append(len(chunk[0]))
+        return original(loss, weights, chunk, **options)
 
-    from stages.privacy import clipping
-
-    original = clipping.vmap
-
-    def spy(function, **options):
-        return lambda weights, *chunk: (seen.append(len(chunk[0])), original(function, **options)(weights, *chunk))[1]
-
-    clipping.vmap = spy
-    try:
-        clipped_sum(loss, {"w": torch.ones(3)}, (torch.ones(10, 3),), clip_norm=1.0, chunk_size=4)
-    finally:
-        clipping.vmap = original
+    monkeypatch.setattr(clipping, "chunk_gradients", spy)
+    clipped_sum(
+        lambda weights, image: (weights["w"] * image).sum(),
+        {"w": torch.ones(3)},
+        (torch.ones(10, 3),),
+        clip_norm=1.0,
+        chunk_size=4,
+    )
     assert seen == [4, 4, 4]
 
 
