@@ -10,6 +10,11 @@ from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
 
 _METHODS = ("fedlap", "feddm")
+# What clients and server must agree on: said once, for the clients, it holds for the server too.
+_SHARED = {
+    "fedlap": ("images_per_class", "radius", "learning_rate", "lr_schedule", "lr_decay", "schedule_rounds"),
+    "feddm": ("images_per_class", "rho"),
+}
 
 
 def sends_surrogates(recipe: Recipe) -> bool:
@@ -21,6 +26,8 @@ def surrogate_step(recipe: Recipe, client: str, round: int, last: int | None, da
     if len(data) != 1:
         raise UsageError(f"recipe {recipe.name}: a surrogate is made of the client's own data: synthetic must be none.")
     params = recipe.section("encode")
+    if recipe.section("aggregate").get("weights") == "examples":
+        params["tell_examples"] = True
     kept = params.get("init") == "previous" and last is not None
     previous = {"previous": surrogate_file(client, last)} if kept and last is not None else {}
     metrics = matching_file(client, round)
@@ -38,12 +45,16 @@ def surrogate_step(recipe: Recipe, client: str, round: int, last: int | None, da
 
 
 def descent_step(recipe: Recipe, chosen: Sequence[str], round: int, seed: int) -> Step:
-    """What the server makes of the sets. The size that was agreed on, and what method it is, the clients' part says."""
-    encoding = recipe.section("encode")
-    params = {"rule": encoding["method"], **recipe.section("aggregate")}
-    if "images_per_class" in encoding:
-        params.setdefault("images_per_class", encoding["images_per_class"])
-    seeded = {"seed": seed} if params["rule"] == "feddm" else {}
+    """What the server makes of the sets."""
+    encoding, own = recipe.section("encode"), recipe.section("aggregate")
+    method = str(encoding["method"])
+    shared = {key: encoding[key] for key in _SHARED[method] if encoding.get(key) is not None}
+    if own.get("strategy") == "fixed":
+        shared.pop("radius", None)
+    if encoding.get("calibrate"):
+        shared["calibrated"] = True
+    params = {"rule": method, **shared, **own}
+    seeded = {"seed": seed} if method == "feddm" else {}
     metrics = descent_file(round)
     return Step(
         command="aggregate",
