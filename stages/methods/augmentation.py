@@ -78,5 +78,6 @@ def _cut_out(images: Tensor, across: float, down: float) -> Tensor:
 def _affine(images: Tensor, matrix: tuple[tuple[float, float], tuple[float, float]]) -> Tensor:
     (a, b), (c, d) = matrix
     theta = torch.tensor([[a, b, 0.0], [c, d, 0.0]], dtype=images.dtype, device=images.device)
-    grid = nn.functional.affine_grid(theta.expand(len(images), 2, 3), list(images.shape), align_corners=True)
-    return nn.functional.grid_sample(images, grid, align_corners=True)
+    # One grid for all: torch makes none for a batch of no images, and an empty Poisson sample is legal (rule 12).
+    grid = nn.functional.affine_grid(theta[None], [1, *images.shape[1:]], align_corners=True)
+    return nn.functional.grid_sample(images, grid.expand(len(images), -1, -1, -1), align_corners=True)

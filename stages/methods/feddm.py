@@ -7,7 +7,8 @@ record by record, the sums of all classes are noised as one vector, and the rest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -30,7 +31,6 @@ from stages.methods.surrogate_nets import (
 from stages.nets.net import Net
 from stages.privacy.mechanism import GaussianMechanism, clipped_length, noisy_mean
 
-_CHUNK = 64  # images whose features are summed at a time; a constant, so that a record meets the same kernels always
 _LEAST_COUNT = 1.0  # a class that seems to have less than one record in a sample is not matched
 
 # The means of [h; z] of each class at these weights, by class; one that has none is absent. The number is the look's.
@@ -75,6 +75,12 @@ def embedded(module: Net, weights: Weights, images: Tensor) -> Tensor:
     """[h_w(x); z_w(x)] of each image, side by side: the embedding and the logits, [n, d + classes]."""
     joined: Tensor = functional_call(_Embedding(module), {f"net.{n}": w for n, w in weights.items()}, (images,))
     return joined
+
+
+def embedded_size(module: Net) -> int:
+    """The d + classes of `embedded`."""
+    last = module.classifier[-1]
+    return int(last.in_features) + int(last.out_features)  # type: ignore[arg-type]
 
 
 class _Embedding(nn.Module):
@@ -167,34 +173,22 @@ def clipped_class_sums(
     """Σ over records of a vector of length ≤ C in the block of its class, [classes, d + classes + 1], in float64.
 
     Features that are not finite count as none, without a word (rule 11); the record's count stays.
+
+    Each record goes through the network alone, in memory of its own. In a batch the last bits of a row depend on where
+    it stands (rows that are no whole number of 16 bytes are summed in another order), crafted weights make anything of
+    last bits, and a record that leaves moves all that come after it.
     """
     limit = clipped_length(clip_norm)
     features = limit * (1 - count_share**2) ** 0.5
-    total: Tensor | None = None
-    for images, labels, real in _chunks(batch):
+    total = torch.zeros(num_classes, embedded_size(module) + 1, dtype=torch.float64)
+    for image, label in zip(batch.images, batch.labels.tolist(), strict=True):
         with torch.no_grad():
-            found = embedded(module, weights, images).double().cpu()
-        norms = torch.linalg.vector_norm(found, dim=1)
-        finite = torch.isfinite(norms)
-        factors = torch.where(finite, features / norms.clamp(min=features), 0.0)
-        clipped = torch.where(finite[:, None], found, 0.0) * factors[:, None]
-        vectors = torch.cat([clipped, torch.full((len(clipped), 1), limit * count_share, dtype=torch.float64)], dim=1)
-        vectors[~real] = 0.0
-        if total is None:
-            total = torch.zeros(num_classes, vectors.shape[1], dtype=torch.float64)
-        total.index_add_(0, labels.cpu(), vectors)
-    assert total is not None  # there is always a chunk
+            found = embedded(module, weights, image[None].clone()).cpu().double()[0]
+        norm = float(torch.linalg.vector_norm(found))
+        if math.isfinite(norm):
+            total[label, :-1] += found * (features / max(norm, features))
+        total[label, -1] += limit * count_share
     return total
-
-
-def _chunks(batch: LabelledSet) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Chunks of exactly `_CHUNK` rows, the last one filled up with zeros, and which rows are real; at least one."""
-    for first in range(0, max(1, len(batch)), _CHUNK):
-        images, labels = batch.images[first : first + _CHUNK], batch.labels[first : first + _CHUNK]
-        missing = _CHUNK - len(labels)
-        real = torch.arange(_CHUNK) < len(labels)
-        filled = torch.cat([images, images.new_zeros(missing, *images.shape[1:])])
-        yield filled, torch.cat([labels, labels.new_zeros(missing)]), real
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ from stages.privacy.clipping import noisy_gradient
 from stages.privacy.mechanism import GaussianMechanism
 
 _TINY = 1e-6  # a gradient of zero has no direction
+_LEAST = 1e-30  # times _TINY still a normal float32
+_CHUNK = 512  # images whose gradient is taken at a time where all are meant
 
 
 @dataclass(frozen=True)
@@ -104,48 +106,52 @@ def _match(
             away, slope = target.distance(mine)
             loss = loss + away
             found += mine.values()
-            slopes += slope.values()
+            slopes += slope
         descent.step(loss, torch.autograd.grad(found, [descent.images], slopes)[0])
 
 
 class GradientTarget:
-    """L_dis to one real gradient, Eq. 16 to 19: Σ over layers of Σ over rows of 1 − cos, and λ times the squared
-    difference.
+    """L_dis to one real gradient, Eq. 16 to 19: Σ over layers and rows of 1 − cos, and λ times the squared difference.
 
-    Its derivative is written out: the graph that autograd would keep of these small operations costs half of a step.
+    A row is what leads to one output of a layer; a bias, or a norm's scale, is one row. All layers are one vector here,
+    and the derivative is written out: autograd over dozens of small operations would cost half of a step.
     """
 
     def __init__(self, real: Mapping[str, Tensor], params: FedLapEncoding) -> None:
-        self._params, self._real = params, {name: rows_of(part) for name, part in real.items()}
-        self._norms = {name: torch.linalg.vector_norm(rows, dim=1) for name, rows in self._real.items()}
+        self._params = params
+        self._real = torch.cat([part.flatten() for part in real.values()])
+        device = self._real.device
+        heights = [len(part) if part.dim() > 1 else 1 for part in real.values()]
+        lengths = [part.numel() // high for part, high in zip(real.values(), heights, strict=True)]
+        per_row = [length for length, high in zip(lengths, heights, strict=True) for _ in range(high)]
+        self._row_of = torch.repeat_interleave(torch.tensor(per_row, device=device))
+        self._num_rows = len(per_row)
+        shares = [1 / high if params.rows == "mean" else 1.0 for high in heights for _ in range(high)]
+        self._shares = torch.tensor(shares, dtype=self._real.dtype, device=device)
+        self._norms = self._by_row(self._real.square()).sqrt()
 
-    def distance(self, synthetic: Mapping[str, Tensor]) -> tuple[Tensor, Weights]:
-        """The distance, and how it changes with each number of the synthetic gradient."""
-        params = self._params
-        total, slopes = [], {}
-        for name, a in self._real.items():
-            b = rows_of(synthetic[name].detach())
-            slope = torch.zeros_like(b)
-            if params.distance != "mse":
-                share = 1 / len(a) if params.rows == "mean" else 1.0
-                long = torch.linalg.vector_norm(b, dim=1)
-                norms = self._norms[name] * long + _TINY
-                cosines = (a * b).sum(dim=1) / norms
-                total.append(share * (1 - cosines).sum())
-                # d cos/db = a/n − cos·|a|·b/(n·|b|), where n = |a|·|b| and a little
-                onto = cosines * self._norms[name] / (norms * long.clamp(min=torch.finfo(long.dtype).tiny))
-                slope -= share * (a / norms[:, None] - onto[:, None] * b)
-            if params.squared_weight:
-                difference = b - a
-                total.append(params.squared_weight * difference.square().sum())
-                slope += 2 * params.squared_weight * difference
-            slopes[name] = slope.reshape(synthetic[name].shape)
-        return torch.stack(total).sum(), slopes
+    def distance(self, synthetic: Mapping[str, Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """The distance, and how it changes with each number of the synthetic gradient, layer by layer."""
+        params, a = self._params, self._real
+        b = torch.cat([part.detach().flatten() for part in synthetic.values()])
+        total, slope = torch.zeros((), dtype=a.dtype, device=a.device), torch.zeros_like(b)
+        if params.distance != "mse":
+            long = self._by_row(b.square()).sqrt()
+            norms = self._norms * long + _TINY
+            cosines = self._by_row(a * b) / norms
+            total = total + (self._shares * (1 - cosines)).sum()
+            # d cos/db = a/n − cos·|a|·b/(n·|b|), where n = |a|·|b| and a little
+            along = cosines * self._norms / (norms * long.clamp(min=torch.finfo(long.dtype).tiny))
+            slope = (self._shares * along)[self._row_of] * b - (self._shares / norms)[self._row_of] * a
+        if params.squared_weight:
+            difference = b - a
+            total = total + params.squared_weight * difference.square().sum()
+            slope = slope + 2 * params.squared_weight * difference
+        parts = torch.split(slope, [part.numel() for part in synthetic.values()])
+        return total, [part.view(like.shape) for part, like in zip(parts, synthetic.values(), strict=True)]
 
-
-def rows_of(gradient: Tensor) -> Tensor:
-    """As Eq. 17 sees a layer: a row is what leads to one output. A bias, or a norm's scale, is one row."""
-    return gradient.flatten(1) if gradient.dim() > 1 else gradient.reshape(1, -1)
+    def _by_row(self, values: Tensor) -> Tensor:
+        return torch.zeros(self._num_rows, dtype=values.dtype, device=values.device).index_add_(0, self._row_of, values)
 
 
 class BatchGradient:
@@ -230,7 +236,7 @@ def calibrated_radius(
     curve: list[RadiusPoint] = []
     for steps in range(params.radius_steps + 1):
         away = distance(weights, origin)
-        if away > params.radius:
+        if not away <= params.radius:  # or the descent diverged
             break
         with torch.no_grad():
             losses = [float(mean_loss(module, weights, batch)) for batch in (surrogate, real)]
@@ -241,8 +247,13 @@ def calibrated_radius(
 
 def layer_norms(module: nn.Module, real: LabelledSet) -> Tensor:
     """‖∇L(w, D)‖ of each parameter tensor at the model's weights, for Eq. 18."""
-    found = gradient(module, start_weights(module), real)
-    return torch.stack([torch.linalg.vector_norm(part) for part in found.values()])
+    weights = start_weights(module)
+    total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    for first in range(0, len(real), _CHUNK):
+        batch = LabelledSet(real.images[first : first + _CHUNK], real.labels[first : first + _CHUNK])
+        for name, part in gradient(module, weights, batch).items():
+            total[name] += part * (len(batch) / len(real))
+    return torch.stack([torch.linalg.vector_norm(part) for part in total.values()])
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from stages.methods.params.record_privacy import RoundPrivacy
 
 Init = Literal["noise", "previous", "real"]
 _SET = "fedlap and feddm: the synthetic set"
+_MOST_IMAGES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ class SurrogateSet(RoundPrivacy):
 
     def check(self) -> None:
         super().check()
-        self.require(self.images_per_class >= 1, "images_per_class", "at least 1")
+        self.require(1 <= self.images_per_class <= _MOST_IMAGES, "images_per_class", f"from 1 to {_MOST_IMAGES}")
         self.require(self.batch_size >= 1, "batch_size", "at least 1")
         self.require(self.image_rate > 0, "image_rate", "above 0")
         self.require(0 <= self.image_momentum < 1, "image_momentum", "from 0 up to, not including, 1")
