@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from fedsynth_cli.console import human_bytes, table
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+_COMMON = ("one record",)  # who is protected where nothing else is said
 
 
 def memorisation(console: Console, summary: dict[str, Any]) -> None:
@@ -36,19 +40,33 @@ def runs(console: Console, summary: dict[str, Any]) -> None:
         rounds = [] if target is None else [_rounds(group)]
         numbers, size = group[f"parameters{suffix}"], group[f"bytes{suffix}"]
         sent = ["–", "–"] if size is None else [f"{numbers:,}", human_bytes(size)]
-        rows.append([group["label"], group["runs"], f"{group['accuracy']:.1%}{spread}", *rounds, *sent])
-    columns = [] if target is None else [f"to {100 * target:g}%"]
+        cost = [] if summary["delta"] is None else [_epsilon(group["epsilon_at_end"])]
+        rows.append([group["label"], group["runs"], f"{group['accuracy']:.1%}{spread}", *cost, *rounds, *sent])
+    columns = [] if summary["delta"] is None else ["ε (PLD)"]
+    columns += [] if target is None else [f"to {100 * target:g}%"]
     table(console, ["run", "seeds", "accuracy", *columns, "numbers", "sent"], rows)
     until = f" until {100 * target:g}% was reached" if target is not None else ""
     console.print(
-        f"numbers: what one client sends and gets{until} (2·M_s + 2·R·M_c); sent: all files, up and down.",
+        f"numbers: what one client sends and gets{until} (2·M_s + 2·R·M_c; with synthetic sets in place of models "
+        "R·(M_c + M_k)); sent: all files, up and down.",
         markup=False,
         highlight=False,
     )
+    if summary["delta"] is not None:
+        text = f"ε: after the last round, for one record of the dearest client, δ = {summary['delta']:g}."
+        console.print(text, markup=False, highlight=False)
+    for group in summary["groups"]:
+        if group["epsilon_basis"] not in (None, *_COMMON):
+            console.print(f"{group['label']}: ε for {group['epsilon_basis']}.", markup=False, highlight=False)
     for run in summary["runs"]:
         if run["rounds"] < run["planned_rounds"]:
             text = f"{run['label']} is not finished: {run['rounds']} of {run['planned_rounds']} rounds."
             console.print(text, markup=False, highlight=False)
+
+
+def _epsilon(value: float | str) -> str:
+    """Three decimals, rounded up: an ε is never shown smaller than it is."""
+    return "∞" if isinstance(value, str) else f"{math.ceil(value * 1000) / 1000:.3f}"
 
 
 def _rounds(group: dict[str, Any]) -> str:
@@ -124,3 +142,52 @@ def surface(console: Console, summary: dict[str, Any]) -> None:
         ["its residual, 0 where it is exact", spelled("hessian_residual")],
     ]
     table(console, [f"round {summary['round']}, {summary['num_examples']:,} images", ""], rows)
+
+
+def surrogates(console: Console, summary: dict[str, Any]) -> None:
+    def spelled(value: float | None) -> str:
+        return "–" if value is None else f"{value:.4g}"
+
+    rows = []
+    for number, values in summary["rounds"].items():
+        pixels = values["pixels"]
+        radii = "–"
+        if values["radius_min"] is not None:
+            radii = f"{values['radius_min']:.3g}–{values['radius_max']:.3g}"
+        steps = "–" if values["server_steps"] is None else str(values["server_steps"])
+        span = f"{pixels['p05']:.2f} … {pixels['p95']:.2f}"
+        rows.append(
+            [number, values["clients"], radii, spelled(values["server_radius"]), spelled(values["server_distance"]),
+             steps, span, f"{pixels['beyond']:.0%}", human_bytes(values["bytes"])]
+        )  # fmt: skip
+    table(console, ["round", "clients", "radii", "r_g", "went", "steps", "pixels 5–95%", "beyond", "bytes"], rows)
+    text = (
+        f"{summary['method']}: {human_bytes(summary['bytes'])} of sets. r_g: the server's radius; went: how far it "
+        "got; beyond: pixels outside −1 … 1, where real images lie."
+    )
+    console.print(text, markup=False, highlight=False)
+
+
+def matching(console: Console, summary: dict[str, Any]) -> None:
+    def spelled(value: float | None) -> str:
+        return "–" if value is None else f"{value:.4g}"
+
+    first, last = summary["trajectory"][0], summary["trajectory"][-1]
+    parts = {"all weights": (first, last)}
+    parts |= {name: (found, last["tensors"][name]) for name, found in first["tensors"].items()}
+    rows = [
+        [name, *(spelled(point[key]) for key in ("cosine", "norm_ratio") for point in points)]
+        for name, points in parts.items()
+        if name not in summary["without_gradient"]
+    ]
+    end = f"after {summary['steps']}"
+    table(console, [f"client {summary['client']}, round {summary['round']}", "cosine", end, "‖g_S‖/‖g_D‖", end], rows)
+    losses = " → ".join(f"{point['loss_real']:.4g} / {point['loss_synthetic']:.4g}" for point in (first, last))
+    lines = [
+        f"{summary['steps']} steps of η = {summary['learning_rate']:g} on {summary['images']} synthetic images lead "
+        f"{summary['distance']:.4g} away; loss on data / on the set: {losses}."
+    ]
+    if summary["without_gradient"]:
+        lines.append(f"Without a gradient, but for rounding: {', '.join(summary['without_gradient'])}.")
+    for line in [*lines, *([summary["note"]] if "note" in summary else [])]:
+        console.print(line, markup=False, highlight=False)

@@ -114,12 +114,12 @@ def plan(
             two_rates = {"rdp": renyi.epsilon(charges, delta), "guarantee": False}
         curve: list[CurveRow] = []
         if csv is not None or picture is not None:
-            curve = [("plan", "record", r, after(r), after(r)) for r in _thinned(range(1, rounds + 1))]
+            curve = [("plan", "record", r, after(r), after(r)) for r in thinned(range(1, rounds + 1))]
     except ValueError as error:
         raise UsageError(f"{error}.") from error
     _write(csv, picture, curve, delta, force=force)
     return {
-        "epsilon": _json(result),
+        "epsilon": epsilon_json(result),
         "delta": delta,
         "noise_multiplier": sigma,
         "sampling_rate": sampling_rate,
@@ -176,9 +176,9 @@ def _row(who: str, unit: str, files: Sequence[Charged], delta: float) -> dict[st
         "trusted": sorted({event.trust for event in events}),
         "files": len(files),
         "events": len(events),
-        "epsilon": _json(INFINITE if uncovered else rest),
-        "rest": _json(rest) if uncovered and events else None,
-        "alone": _json(_alone(files, unit, delta)) if any(event.shares > 1 for event in events) else None,
+        "epsilon": epsilon_json(INFINITE if uncovered else rest),
+        "rest": epsilon_json(rest) if uncovered and events else None,
+        "alone": epsilon_json(_alone(files, unit, delta)) if any(event.shares > 1 for event in events) else None,
         "uncovered": uncovered,
     }
 
@@ -194,20 +194,24 @@ def _total(unit: str, groups: dict[tuple[str, str], list[Charged]], delta: float
     disjoint, together = across([_events(files, unit) for files in mine], delta=delta)
     if any(_uncovered(file, unit) for (who, _), files in groups.items() for file in files if who != "server"):
         disjoint, together = INFINITE, INFINITE
-    return {"unit": unit, "if_disjoint": _json(disjoint), "if_one_is_in_all": _json(together)}
+    return {"unit": unit, "if_disjoint": epsilon_json(disjoint), "if_one_is_in_all": epsilon_json(together)}
 
 
 def _curve(who: str, unit: str, files: Sequence[Charged], delta: float) -> list[CurveRow]:
     rows = []
-    for number in _thinned(sorted({file.round for file in files})):
-        so_far = [file for file in files if file.round <= number]
-        rest = epsilon(_events(so_far, unit), delta=delta)
-        total = INFINITE if any(_uncovered(file, unit) for file in so_far) else rest
-        rows.append((who, unit, number, total, rest))
+    for number in thinned(sorted({file.round for file in files})):
+        rows.append((who, unit, number, *epsilon_after(files, unit, number, delta)))
     return rows
 
 
-def _thinned(rounds: Sequence[int]) -> list[int]:
+def epsilon_after(files: Sequence[Charged], unit: str, number: int, delta: float) -> tuple[Epsilon, Epsilon]:
+    """ε of the files of the first `number` rounds, and of those of their events that there are."""
+    so_far = [file for file in files if file.round <= number]
+    rest = epsilon(_events(so_far, unit), delta=delta)
+    return (INFINITE if any(_uncovered(file, unit) for file in so_far) else rest), rest
+
+
+def thinned(rounds: Sequence[int]) -> list[int]:
     """At most fifty of them, the first and the last always."""
     if len(rounds) <= _MOST_POINTS:
         return list(rounds)
@@ -229,7 +233,7 @@ def _write(csv: Path | None, picture: Path | None, curve: Sequence[CurveRow], de
         writer = csv_format.writer(sink, lineterminator="\n")
         writer.writerow(_COLUMNS)
         for who, unit, number, total, rest in curve:
-            writer.writerow((who, unit, number, *_json(total).values(), *_json(rest).values()))
+            writer.writerow((who, unit, number, *epsilon_json(total).values(), *epsilon_json(rest).values()))
         atomic.write(csv, [sink.getvalue().encode()], force=force)
     if picture is not None:
         # One picture, of one unit: of records, if there are any.
@@ -244,6 +248,6 @@ def _write(csv: Path | None, picture: Path | None, curve: Sequence[CurveRow], de
         atomic.write(picture, [epsilon_picture(lines, unit=unit, delta=delta)], force=force)
 
 
-def _json(value: Epsilon) -> dict[str, float | str]:
+def epsilon_json(value: Epsilon) -> dict[str, float | str]:
     """Numbers; «inf» where there is none, which JSON has no number for."""
     return {name: "inf" if math.isinf(v) else v for name, v in (("pld", value.pld), ("rdp", value.rdp))}

@@ -6,6 +6,9 @@ Its figures show what is meant. 15.5 MB are the 50,000/N synthetic images of ONE
 up and one down a round: it is the traffic of one client that takes part in every round, whatever N is. We count
 numbers, not megabytes: parameters, pixel values and labels.
 
+With FedLAP and FedDM a synthetic set goes up in every round, and a model down only: R·(M_c + M_k), where M_k is the
+size of a client's set (FedDM, Sec. 2.2 and Appendix E), labels and radius included.
+
 Bytes are those of all clients together: each file in a client's outbox goes up once; a part of the shuffled synthetic
 data goes down to one client; the model and the server's state of round r − 1 go down to each client that takes part in
 round r, the initial model among them. The last model has no such client: who gets it is not part of training.
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,16 +41,21 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Communication:
-    """`model` is M_c, `states` the control variates that go with it, `synthetic` is M_s; all count numbers."""
+    """`model` is M_c, `states` the control variates that go with it, `synthetic` is M_s; all count numbers.
+
+    `surrogate` is M_k, what a client sends in a round in place of a model; 0 where it sends a model.
+    """
 
     model: int
     states: int
     synthetic: int
     transfers: tuple[Transfer, ...]
+    surrogate: int = 0
 
     def parameters(self, rounds: int) -> int:
-        """2·M_s + 2·R·M_c for the first R rounds: the numbers that one client sends and gets."""
-        return 2 * self.synthetic + 2 * rounds * (self.model + self.states)
+        """2·M_s + 2·R·M_c, or R·(M_c + M_k), for the first R rounds: the numbers that one client sends and gets."""
+        down = self.model + self.states
+        return 2 * self.synthetic + rounds * (down + (self.surrogate or down))
 
     def bytes(self, rounds: int, wanted: Callable[[Transfer], bool] = lambda _: True) -> int:
         """Of the files of all clients that were needed for the first `rounds` rounds."""
@@ -84,14 +92,19 @@ def read_communication(run: RunFolder) -> Communication:
             needed_in = file.round + 1
             transfers.append(Transfer(file.metadata.kind, needed_in, False, file.size, takes_part[needed_in]))
     uploads = [sum(f.numbers for f in files if f.metadata.kind == "dataset") for files in sent.values()]
-    uploads = [numbers for numbers in uploads if numbers]
+    sets = [f.numbers for files in sent.values() for f in files if f.metadata.kind == "surrogate"]
     states = [f.numbers for files in sent.values() for f in files if f.metadata.kind == "state"]
     return Communication(
         model=models[0].numbers,
         states=max(states, default=0),
-        synthetic=round(sum(uploads) / len(uploads)) if uploads else 0,  # every client makes as many, or nearly
+        synthetic=_mean([numbers for numbers in uploads if numbers]),  # every client makes as many, or nearly
         transfers=tuple(transfers),
+        surrogate=_mean(sets),
     )
+
+
+def _mean(numbers: Sequence[int]) -> int:
+    return round(sum(numbers) / len(numbers)) if numbers else 0
 
 
 def _files(folder: Path) -> Iterator[_File]:

@@ -1,10 +1,11 @@
-"""`evaluate RUN…`: runs side by side. Accuracy, rounds to a target, what was sent; means over seeds. Free of torch."""
+"""`evaluate RUN…`: runs side by side: accuracy, rounds to a target, what was sent, ε; means over seeds. Never torch."""
 
 from __future__ import annotations
 
 import csv as csv_format
 import io
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +17,19 @@ from artifacts.errors import InputError, UsageError
 from artifacts.kinds import Custody
 from artifacts.places import RunFolder
 from artifacts.publish import prepare
+from stages.account import epsilon_json
 from stages.evaluate_communication import Communication, read_communication
 from stages.pictures.comparison import GroupCurve, comparison_picture
 from stages.progress import Summary
 from stages.recipes.params_file import read_mapping
+from stages.run_epsilon import RunEpsilon, run_epsilon
 
 # What stands in the CSV, in this order: all of a run but its curve.
 _COLUMNS = (
     "label", "group", "recipe", "seed", "clients", "rounds", "planned_rounds", "accuracy", "best", "target",
     "rounds_to_target", "model_parameters", "state_parameters", "synthetic_numbers", "parameters",
     "parameters_to_target", "bytes", "bytes_up", "bytes_down", "bytes_states", "bytes_synthetic", "bytes_to_target",
+    "delta", "epsilon_basis", "epsilon_at_end", "epsilon_at_end_rdp",
 )  # fmt: skip
 
 
@@ -39,6 +43,7 @@ class Run:
     custody: Custody
     accuracy: dict[int, float]
     sent: Communication
+    epsilon: RunEpsilon | None = None
 
     @property
     def seed(self) -> int | None:
@@ -53,7 +58,14 @@ class Run:
         reached = [r for r, value in sorted(self.accuracy.items()) if target is not None and value >= target]
         return reached[0] if reached else None
 
-    def to_json(self, group: str, target: float | None) -> dict[str, Any]:
+    def finite_epsilon(self) -> dict[int, float]:
+        """By privacy loss distributions, after each round; nothing where the run's is ∞, or was not asked for."""
+        found = self.epsilon
+        if found is None or math.isinf(found.at_end.pld):
+            return {}
+        return {r: value.pld for r, value in found.after.items()}
+
+    def to_json(self, group: str, target: float | None, delta: float | None) -> dict[str, Any]:
         reached, sent = self.rounds_to(target), self.sent
         return {
             "label": self.label,
@@ -79,6 +91,8 @@ class Run:
             "bytes_synthetic": sent.bytes(self.last, lambda file: file.kind == "dataset"),
             "bytes_to_target": None if reached is None else sent.bytes(reached),
             "curve": [[r, value] for r, value in sorted(self.accuracy.items())],
+            "delta": delta,
+            **_cost(self.epsilon),
         }
 
 
@@ -88,17 +102,22 @@ def evaluate_runs(
     *,
     names: Sequence[str] = (),
     target: float | None = None,
+    delta: float | None = None,
     csv: Path | None = None,
     picture: Path | None = None,
     force: bool = False,
 ) -> Summary:
     """Compare runs. Those whose recipes differ by the seed alone are one group, with mean, smallest and largest.
 
+    With `delta` also what each cost in ε after each round.
+
     The summary holds "runs" and "groups", lists of what the file holds by label.
     """
     if target is not None and not 0 < target <= 1:
         raise UsageError(f"--target is an accuracy above 0 and at most 1 (0.9 for 90%), found {target:g}.")
-    found = [_read(RunFolder(path), label) for path, label in zip(runs, _labels(runs, names), strict=True)]
+    if delta is not None and not 0 < delta < 1:
+        raise UsageError(f"--delta must lie between 0 and 1, found {delta!r}.")
+    found = [_read(RunFolder(path), label, delta) for path, label in zip(runs, _labels(runs, names), strict=True)]
     # Accuracies measured on private data make the comparison private.
     custody: Custody = "private" if any(run.custody == "private" for run in found) else "public"
     for path in (out, csv, picture):
@@ -106,26 +125,45 @@ def evaluate_runs(
             prepare(path, custody, force=force)
     grouped = _groups(found)
     label_of = {run.label: label for label, members in grouped.items() for run in members}
-    rows = [run.to_json(label_of[run.label], target) for run in found]
+    rows = [run.to_json(label_of[run.label], target, delta) for run in found]
     groups = [_group(label, [row for row in rows if row["group"] == label], target) for label in grouped]
     if csv is not None:
         atomic.write(csv, [_as_csv(rows)], force=force)
     if picture is not None:
         curves = [
-            GroupCurve(label, [run.accuracy for run in members], [run.rounds_to(target) for run in members])
+            GroupCurve(
+                label,
+                [run.accuracy for run in members],
+                [run.rounds_to(target) for run in members],
+                [run.finite_epsilon() for run in members],
+                (members[0].epsilon.basis if members[0].epsilon else None) or "",
+            )
             for label, members in grouped.items()
         ]
-        atomic.write(picture, [comparison_picture(curves, target)], force=force)
+        atomic.write(picture, [comparison_picture(curves, target, delta)], force=force)
     text = json.dumps(
-        {"custody": custody, "target": target, "groups": _by_label(groups), "runs": _by_label(rows)},
+        {"custody": custody, "target": target, "delta": delta, "groups": _by_label(groups), "runs": _by_label(rows)},
         indent=2,
         ensure_ascii=False,
     )
     atomic.write(out, [text.encode() + b"\n"], force=force)
-    return {"out": str(out), "custody": custody, "target": target, "runs": rows, "groups": groups}
+    return {"out": str(out), "custody": custody, "target": target, "delta": delta, "runs": rows, "groups": groups}
 
 
-def _read(folder: RunFolder, label: str) -> Run:
+def _cost(found: RunEpsilon | None) -> dict[str, Any]:
+    """ε in all rows, null where it was not asked for; «inf» where it is ∞."""
+    end = None if found is None else epsilon_json(found.at_end)
+    return {
+        "epsilon_basis": None if found is None else found.basis,
+        "epsilon_at_end": None if end is None else end["pld"],
+        "epsilon_at_end_rdp": None if end is None else end["rdp"],
+        "epsilon": None
+        if found is None
+        else [[r, *epsilon_json(value).values()] for r, value in sorted(found.after.items())],
+    }
+
+
+def _read(folder: RunFolder, label: str, delta: float | None) -> Run:
     if not folder.clients.is_dir():
         problem = "has no clients/" if folder.root.is_dir() else "is no folder"
         raise InputError(f"{folder.root} {problem}: a run folder, as `fedsynth run` makes it, is needed.")
@@ -144,7 +182,8 @@ def _read(folder: RunFolder, label: str) -> Run:
             raise InputError(f"{path} is no file of metrics that evaluate wrote ({error}). Move it away.") from error
     if not accuracy:
         raise InputError(f"{folder.root} has no metrics/round-….json: nothing was evaluated. Run it to the end first.")
-    return Run(label, folder, recipe, custody, accuracy, read_communication(folder))
+    cost = None if delta is None else run_epsilon(folder.root, sorted(accuracy), delta=delta)
+    return Run(label, folder, recipe, custody, accuracy, read_communication(folder), cost)
 
 
 def _labels(runs: Sequence[Path], names: Sequence[str]) -> list[str]:
@@ -222,7 +261,14 @@ def _group(label: str, rows: Sequence[dict[str, Any]], target: float | None) -> 
         "parameters_to_target": _whole([row["parameters_to_target"] for row in rows]),
         "bytes": _whole([row["bytes"] for row in rows]),
         "bytes_to_target": _whole([row["bytes_to_target"] for row in rows]),
+        # Of an ε there is no mean: the largest is the one that holds for all.
+        **{key: _largest([row[key] for row in rows]) for key in ("epsilon_at_end", "epsilon_at_end_rdp")},
+        "epsilon_basis": rows[0]["epsilon_basis"],
     }
+
+
+def _largest(values: Sequence[float | str | None]) -> float | str | None:
+    return None if None in values else max(values, key=lambda value: float(value or 0))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

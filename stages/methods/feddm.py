@@ -228,7 +228,11 @@ def optimise(
 def within(weights: Weights, origin: Weights, rho: float) -> Weights:
     """The nearest weights that are no farther than ρ."""
     away = distance(weights, origin)
-    if away <= rho:
-        return weights
-    scale = rho * (1 - 2.0**-20) / away  # with room for rounding: inside means inside
-    return {name: start + scale * (weights[name] - start) for name, start in origin.items()}
+    inside, room = weights, 2.0**-20
+    while distance(inside, origin) > rho:  # with ever more room for rounding: inside means inside
+        scale = rho * (1 - room) / away
+        inside, room = (
+            {name: start + scale * (weights[name] - start) for name, start in origin.items()},
+            min(1, 4 * room),
+        )
+    return inside

@@ -17,6 +17,7 @@ from stages.methods.augmentation import Transformation, drawn_transformation
 from stages.methods.params.fedlap import FedLapEncoding
 from stages.methods.private_gradients import SecretStreams
 from stages.methods.private_local_training import example_loss
+from stages.methods.row_cosines import RowCosines, flat, shaped
 from stages.methods.surrogate_nets import (
     ImageDescent,
     LabelledSet,
@@ -32,7 +33,8 @@ from stages.methods.surrogate_nets import (
 from stages.privacy.clipping import noisy_gradient
 from stages.privacy.mechanism import GaussianMechanism
 
-_TINY = 1e-6  # a gradient of zero has no direction
+_TINY = 1e-12  # the norm of a gradient of zero
+_LEAST = 1e-6  # as in the public code of dataset condensation: a row with hardly any gradient has no say
 _LEAST = 1e-30  # times _TINY still a normal float32
 _CHUNK = 512  # images whose gradient is taken at a time where all are meant
 
@@ -113,45 +115,32 @@ def _match(
 class GradientTarget:
     """L_dis to one real gradient, Eq. 16 to 19: Σ over layers and rows of 1 − cos, and λ times the squared difference.
 
-    A row is what leads to one output of a layer; a bias, or a norm's scale, is one row. All layers are one vector here,
-    and the derivative is written out: autograd over dozens of small operations would cost half of a step.
+    A row is what leads to one output of a layer; a bias, or a norm's scale, is one row.
     """
 
     def __init__(self, real: Mapping[str, Tensor], params: FedLapEncoding) -> None:
-        self._params = params
-        self._real = torch.cat([part.flatten() for part in real.values()])
-        device = self._real.device
-        heights = [len(part) if part.dim() > 1 else 1 for part in real.values()]
-        lengths = [part.numel() // high for part, high in zip(real.values(), heights, strict=True)]
-        per_row = [length for length, high in zip(lengths, heights, strict=True) for _ in range(high)]
-        self._row_of = torch.repeat_interleave(torch.tensor(per_row, device=device))
-        self._num_rows = len(per_row)
-        shares = [1 / high if params.rows == "mean" else 1.0 for high in heights for _ in range(high)]
-        self._shares = torch.tensor(shares, dtype=self._real.dtype, device=device)
-        self._norms = self._by_row(self._real.square()).sqrt()
+        self._real, self._weight = flat(list(real.values())), params.squared_weight
+        self._angles: RowCosines | None = None
+        if params.distance != "mse":
+            heights = [len(part) if part.dim() > 1 else 1 for part in real.values()]
+            lengths = [part.numel() // high for part, high in zip(real.values(), heights, strict=True)]
+            rows = [(length, high) for length, high in zip(lengths, heights, strict=True) for _ in range(high)]
+            shares = [1 / high if params.rows == "mean" else 1.0 for _, high in rows]
+            self._angles = RowCosines(self._real, [length for length, _ in rows], shares, least=_LEAST)
 
     def distance(self, synthetic: Mapping[str, Tensor]) -> tuple[Tensor, list[Tensor]]:
         """The distance, and how it changes with each number of the synthetic gradient, layer by layer."""
-        params, a = self._params, self._real
-        b = torch.cat([part.detach().flatten() for part in synthetic.values()])
-        total, slope = torch.zeros((), dtype=a.dtype, device=a.device), torch.zeros_like(b)
-        if params.distance != "mse":
-            long = self._by_row(b.square()).sqrt()
-            norms = self._norms * long + _TINY
-            cosines = self._by_row(a * b) / norms
-            total = total + (self._shares * (1 - cosines)).sum()
-            # d cos/db = a/n − cos·|a|·b/(n·|b|), where n = |a|·|b| and a little
-            along = cosines * self._norms / (norms * long.clamp(min=torch.finfo(long.dtype).tiny))
-            slope = (self._shares * along)[self._row_of] * b - (self._shares / norms)[self._row_of] * a
-        if params.squared_weight:
-            difference = b - a
-            total = total + params.squared_weight * difference.square().sum()
-            slope = slope + 2 * params.squared_weight * difference
-        parts = torch.split(slope, [part.numel() for part in synthetic.values()])
-        return total, [part.view(like.shape) for part, like in zip(parts, synthetic.values(), strict=True)]
-
-    def _by_row(self, values: Tensor) -> Tensor:
-        return torch.zeros(self._num_rows, dtype=values.dtype, device=values.device).index_add_(0, self._row_of, values)
+        parts = list(synthetic.values())
+        found = flat(parts)
+        if self._angles is None:
+            total, slope = found.new_zeros(()), torch.zeros_like(found)
+        else:
+            total, slope = self._angles.distance(found)
+        if self._weight:
+            difference = found - self._real
+            total = total + self._weight * difference.square().sum()
+            slope = slope + 2 * self._weight * difference
+        return total, shaped(slope, parts)
 
 
 class BatchGradient:

@@ -1,4 +1,4 @@
-"""Runs side by side: accuracy against round, and the rounds that each took to a target."""
+"""Runs side by side: accuracy against round, against ε, and the rounds that each took to a target."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LETTERS = 26
+_LISTED = 60
 _LEAST_HEIGHT, _PER_GROUP = 3.6, 0.42
 
 
@@ -21,38 +22,54 @@ _LEAST_HEIGHT, _PER_GROUP = 3.6, 0.42
 class GroupCurve:
     """One line: accuracy by round, of one run or of several that differ by their seed.
 
-    `reached` is the round in which each seed reached the target, None for never.
+    `reached` is the round in which each seed reached the target, None for never; `epsilons` is ε after each round for
+    what `basis` says, empty where it is ∞.
     """
 
     label: str
     seeds: Sequence[Mapping[int, float]]
     reached: Sequence[int | None] = ()
+    epsilons: Sequence[Mapping[int, float]] = ()
+    basis: str = ""
 
     def mean(self) -> tuple[list[int], list[float]]:
         """Over the rounds that all seeds have."""
         rounds = sorted(set(self.seeds[0]).intersection(*self.seeds[1:]))
         return rounds, [sum(seed[r] for seed in self.seeds) / len(self.seeds) for r in rounds]
 
+    def against_epsilon(self) -> tuple[list[float], list[float]]:
+        """The largest ε of the seeds beside their mean accuracy; nothing where one of them has none."""
+        rounds, mean = self.mean()
+        known = [(r, value) for r, value in zip(rounds, mean, strict=True) if all(r in each for each in self.epsilons)]
+        if not self.epsilons:
+            return [], []
+        return [max(each[r] for each in self.epsilons) for r, _ in known], [value for _, value in known]
 
-def comparison_picture(groups: Sequence[GroupCurve], target: float | None) -> bytes:
+
+def comparison_picture(groups: Sequence[GroupCurve], target: float | None, delta: float | None = None) -> bytes:
     """PNG: one line a group (its mean; the seeds thin behind it). The names stand once, beside the bars or as a legend.
 
     With a target a dashed line shows it, and bars show the mean number of rounds with a dot for each seed; where a
-    seed never got there the bar is hollow and runs to the last round.
+    seed never got there the bar is hollow and runs to the last round. With δ a panel has accuracy against ε.
     """
     from matplotlib.figure import Figure
 
-    height = max(_LEAST_HEIGHT, 1.4 + _PER_GROUP * len(groups))
+    height = max(_LEAST_HEIGHT, 1.4 + _PER_GROUP * len(groups)) + (0.5 if delta is not None else 0.0)
     with plain_style():
-        figure = Figure(figsize=(10.5 if target is not None else 8.4, height), layout="constrained")
-        if target is None:
-            lines = figure.add_subplot()
+        widths = [1.5, *([1.5] if delta is not None else []), *([1.0] if target is not None else [])]
+        across = 8.4 + (2.1 if target is not None else 0.0) + (4.2 if delta is not None else 0.0)
+        figure = Figure(figsize=(across, height), layout="constrained")
+        panels = list(figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0])
+        _draw_lines(panels[0], groups, target)
+        if delta is not None:
+            _draw_epsilon(panels[1], groups, delta)
+        if target is not None:
+            _draw_bars(panels[-1], groups, target)
         else:
-            lines, bars = figure.subplots(1, 2, width_ratios=[1.5, 1])
-            _draw_bars(bars, groups, target)
-        _draw_lines(lines, groups, target)
-        if target is None:
-            lines.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9, handlelength=3)
+            names = panels[0].get_legend_handles_labels()
+            panels[-1].legend(
+                *names, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9, handlelength=3
+            )
         return png_bytes(figure)
 
 
@@ -86,6 +103,36 @@ def _draw_lines(axes: Axes, groups: Sequence[GroupCurve], target: float | None) 
     axes.set_title("accuracy (mean of the seeds; thin: each seed)" if several else "accuracy", fontsize=10)
 
 
+def _draw_epsilon(axes: Axes, groups: Sequence[GroupCurve], delta: float) -> None:
+    """A point a round, to the right as ε grows. Runs whose ε is ∞ have no place on the axis: they are named."""
+    from matplotlib.ticker import PercentFormatter
+
+    infinite: list[str] = []
+    by_basis: dict[str, list[str]] = {}
+    right = 0.0
+    for number, group in enumerate(groups):
+        look, (epsilons, mean) = style(number), group.against_epsilon()
+        if not epsilons:
+            infinite.append(group.label)
+            continue
+        by_basis.setdefault(group.basis, []).append(group.label)
+        right = max(right, *epsilons)
+        marker = look.marker if len(epsilons) <= 30 else None
+        axes.plot(epsilons, mean, color=look.colour, linestyle=look.dash, linewidth=2, marker=marker, markersize=4)
+    if not by_basis:
+        axes.text(0.5, 0.5, "ε = ∞", ha="center", va="center", fontsize=24, transform=axes.transAxes)
+    # Below the axis, where no line runs through it.
+    words = [f"ε by PLD, δ = {delta:g}" + (f", for {next(iter(by_basis))}" if len(by_basis) == 1 else "")]
+    words += [f"for {basis}: {_listed(labels)}" for basis, labels in by_basis.items() if len(by_basis) > 1]
+    words += [f"ε = ∞: {_listed(infinite)}"] if infinite else []
+    axes.set_xlabel("\n".join(words), parse_math=False)
+    axes.set_ylim(0.0, 1.04)
+    axes.set_xlim(-0.02 * (right or 1.0), 1.04 * (right or 1.0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.grid(alpha=0.3)
+    axes.set_title("accuracy against ε, round by round", fontsize=10)
+
+
 def _draw_bars(axes: Axes, groups: Sequence[GroupCurve], target: float) -> None:
     from matplotlib.ticker import MaxNLocator
 
@@ -116,6 +163,10 @@ def _draw_bars(axes: Axes, groups: Sequence[GroupCurve], target: float) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
+
+
+def _listed(labels: Sequence[str]) -> str:
+    return textwrap.shorten(", ".join(labels), _LISTED, placeholder=" …")
 
 
 def _wrapped(label: str) -> str:

@@ -46,11 +46,11 @@ def contact_sheets(
         captions = [(str(number), class_names[label]) for number, label in zip(shown, labels[these], strict=True)]
         # A sheet that is not full loses its empty rows; a few images stand in one row.
         grid = (-(-len(shown) // columns), min(columns, len(images)))
-        sheets.append(_sheet(_blown_up(images[these], zoom), captions, grid, cell, below, title, note))
+        sheets.append(_sheet(blown_up(images[these], zoom), captions, grid, cell, below, title, note))
     return sheets
 
 
-def _blown_up(images: NDArray[np.uint8], zoom: int) -> NDArray[np.uint8]:
+def blown_up(images: NDArray[np.uint8], zoom: int) -> NDArray[np.uint8]:
     """[n, c, h, w] → [n, h·zoom, w·zoom, 3], each pixel a square."""
     colour = np.broadcast_to(images, (len(images), 3, *images.shape[2:])).transpose(0, 2, 3, 1)
     return colour.repeat(zoom, axis=1).repeat(zoom, axis=2)

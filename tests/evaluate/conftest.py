@@ -13,10 +13,9 @@ from stages.data.images import LabelledImages
 
 
 @pytest.fixture(scope="session")
-def shuffled_run(tmp_path_factory):
+def shuffled_run(tmp_path_factory, run_on_one_worker):
     """Four clients, two of them a round, SCAFFOLD on a softmax model, ten synthetic images from each; three rounds."""
     from stages.recipes.recipe import change, load_recipe
-    from stages.recipes.runner import run
 
     folder = tmp_path_factory.mktemp("evaluate") / "shuffled"
     settings = [
@@ -32,7 +31,59 @@ def shuffled_run(tmp_path_factory):
         "train-client.algorithm=scaffold",
         "train-client.local_epochs=1",
     ]
-    run(change(load_recipe("fedssyn"), settings, 3), folder, seed=0, workers=1)
+    run_on_one_worker(change(load_recipe("fedssyn"), settings, 3), folder, seed=0)
+    return folder
+
+
+_TINY = ["partition.clients=2", "init-model.arch=softmax", "init-model.width=null", "init-model.depth=null"]
+
+
+@pytest.fixture(scope="session")
+def fedlap_run(tmp_path_factory, run_on_one_worker):
+    """FedLAP on a softmax model: two clients with five classes each, three images for each, two rounds."""
+    from stages.recipes.recipe import change, load_recipe
+
+    folder = tmp_path_factory.mktemp("evaluate") / "fedlap"
+    settings = [
+        "encode.images_per_class=3",
+        "encode.batches=1",
+        "encode.radius_steps=5",
+        "encode.lr_schedule=exponential",
+        "encode.lr_decay=0.5",
+    ]
+    run_on_one_worker(change(load_recipe("fedlap"), [*_TINY, *settings], 2), folder, seed=0)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def feddm_run(tmp_path_factory, run_on_one_worker):
+    """FedDM, one round."""
+    from stages.recipes.recipe import change, load_recipe
+
+    folder = tmp_path_factory.mktemp("evaluate") / "feddm"
+    settings = ["encode.images_per_class=2", "encode.iterations=3", "aggregate.server_epochs=2"]
+    run_on_one_worker(change(load_recipe("feddm"), [*_TINY, *settings], 1), folder, seed=0)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def fedlap_dp_run(tmp_path_factory, run_on_one_worker):
+    """FedLAP-DP, two rounds of six looks at real data, σ = 2, q = 1/4."""
+    from stages.recipes.recipe import change, load_recipe
+
+    folder = tmp_path_factory.mktemp("evaluate") / "fedlap-dp"
+    settings = [
+        "encode.target_epsilon=null",
+        "encode.delta=null",
+        "encode.privacy_rounds=null",
+        "encode.noise_multiplier=2.0",
+        "encode.clip_norm=1.0",
+        "encode.points=3",
+        "encode.batches=2",
+        "encode.image_steps=1",
+        "encode.images_per_class=1",
+    ]
+    run_on_one_worker(change(load_recipe("fedlap-dp"), [*_TINY, *settings], 2), folder, seed=0)
     return folder
 
 

@@ -78,3 +78,10 @@ def test_a_run_without_synthetic_data_or_states(finished_run):
     messages = size(*finished_run.glob("clients/*/outbox/*"))
     models = size(finished_run / "public/model-0000.safetensors", finished_run / "server/outbox/model-0001.safetensors")
     assert sent.bytes(2) == messages + 3 * models
+
+
+def test_sets_in_place_of_models(fedlap_run):
+    """Down 650 weights a round; up fifteen images of 64 pixels, their labels and a radius, and no model."""
+    sent = read_communication(RunFolder(fedlap_run))
+    assert (sent.model, sent.synthetic, sent.surrogate) == (SOFTMAX, 0, 15 * (64 + 1) + 1)
+    assert sent.parameters(2) == 2 * (650 + 976)

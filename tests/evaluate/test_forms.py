@@ -1,4 +1,4 @@
-"""Which of the seven measurements is meant, and options that belong to another one."""
+"""Which of the nine measurements is meant, and options that belong to another one."""
 
 import pytest
 
@@ -16,6 +16,9 @@ import pytest
         ("run", ["--round", "1"], "--round goes with `evaluate RUN --heterogeneity`"),
         ("run", ["--device", "cpu"], "--device goes with `evaluate MODEL DATA` or `evaluate RUN --heterogeneity`"),
         ("run", ["--heterogeneity", "--csv", "x"], "--csv goes with `evaluate RUN…`"),
+        ("run", ["--surrogates", "--delta", "1e-5"], "--delta goes with `evaluate RUN…`"),
+        ("run", ["--matching-steps", "3"], "--matching-steps goes with `evaluate MODEL DATA --matching SURROGATE`"),
+        ("model", ["--sheet", "x"], "--sheet goes with `evaluate RUN --surrogates`"),
     ],
 )
 def test_an_option_of_another_form_is_refused(fedsynth, finished_run, tmp_path, form, options, said):
@@ -68,4 +71,4 @@ def test_a_dataset_where_a_model_belongs(fedsynth, finished_run, tmp_path):
 def test_help_has_an_example_of_each_form(fedsynth):
     _, out, _ = fedsynth("evaluate", "--help")
     text = " ".join(out.split())
-    assert text.count("Example: fedsynth evaluate") == 7
+    assert text.count("Example: fedsynth evaluate") == 10

@@ -9,6 +9,7 @@ import pytest
 
 from artifacts.errors import InputError, UsageError
 from stages.evaluate_runs import evaluate_runs
+from stages.recipes.recipe import change, load_recipe
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -168,8 +169,7 @@ def test_it_does_not_import_torch(finished_run, tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_a_run_with_secret_sampling_tells_how_many_took_part_to_nobody(tmp_path, fedsynth_json):
+def test_a_run_with_secret_sampling_tells_how_many_took_part_to_nobody(tmp_path, run_on_one_worker):
     run = tmp_path / "run"
-    options = ("--rounds", 1, "--set", "partition.clients=8", "--set", "participation=0.5")
-    fedsynth_json("run", "dp-fedavg", *options, "-o", run)
+    run_on_one_worker(change(load_recipe("dp-fedavg"), ["partition.clients=8", "participation=0.5"], 1), run, seed=0)
     assert evaluate_runs([run], tmp_path / "c.json")["custody"] == "private"
