@@ -27,7 +27,10 @@ class TensorRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """`tensors` is None where the names are those of a model's parameters: then all are `weight_dtypes`."""
+    """`tensors` is None where the names are those of a model's parameters: then all are `weight_dtypes`.
+
+    `from_data` is False for what no private record can change a bit of, such as fresh keys: it costs no ε.
+    """
 
     name: str
     suffix: Literal[".safetensors", ".parquet"]
@@ -35,6 +38,7 @@ class Kind:
     text: str
     tensors: Mapping[str, TensorRule] | None = None
     weight_dtypes: tuple[str, ...] = ("F32",)
+    from_data: bool = True
 
 
 _IMAGES = ("n", "c", "h", "w")
@@ -85,6 +89,7 @@ KINDS: dict[str, Kind] = {
                 "labels": TensorRule(dtypes=FLOATS, dims=("n", "classes")),
                 "weights": TensorRule(dtypes=("F32",), dims=("n",)),
                 "scales": TensorRule(dtypes=("F32",), dims=("layers",)),
+                "range": TensorRule(dtypes=("F32",), dims=("ends",), optional=True),
             },
         ),
         Kind(
@@ -104,6 +109,55 @@ KINDS: dict[str, Kind] = {
             suffix=".safetensors",
             custodies=("private", "outbound", "server", "downlink"),
             text="control variates of a federated algorithm",
+        ),
+        Kind(
+            name="secagg-keys",
+            suffix=".safetensors",
+            custodies=("outbound", "downlink"),
+            text="public keys of one round of secure aggregation, signed: a client's, or the list of all",
+            tensors={
+                "cipher_keys": TensorRule(dtypes=("U8",), dims=("clients", "key")),
+                "mask_keys": TensorRule(dtypes=("U8",), dims=("clients", "key")),
+                "signatures": TensorRule(dtypes=("U8",), dims=("clients", "signature")),
+            },
+            from_data=False,
+        ),
+        Kind(
+            name="secagg-shares",
+            suffix=".safetensors",
+            custodies=("outbound", "downlink"),
+            text="shares of mask secrets, each encrypted for the one client that may read it",
+            tensors={
+                "ciphertexts": TensorRule(dtypes=("U8",), dims=("senders", "receivers", "bytes")),
+                "commitments": TensorRule(dtypes=("U8",), dims=("senders", "digest")),
+            },
+            from_data=False,
+        ),
+        Kind(
+            name="secagg-masked",
+            suffix=".safetensors",
+            custodies=("outbound",),
+            text="an update under masks, uniform to whoever sees it: only the sum of a round's can be uncovered",
+            weight_dtypes=("I32", "I64"),
+        ),
+        Kind(
+            name="secagg-survivors",
+            suffix=".safetensors",
+            custodies=("outbound", "downlink"),
+            text="whose masked updates count in a round of secure aggregation, and who signed that list",
+            tensors={"signatures": TensorRule(dtypes=("U8",), dims=("signers", "signature"))},
+            from_data=False,
+        ),
+        Kind(
+            name="secagg-unmask",
+            suffix=".safetensors",
+            custodies=("outbound",),
+            text="what the sum of a round needs to be uncovered: of each client one kind of share, never both",
+            tensors={
+                "mask_keys": TensorRule(dtypes=("U8",), dims=("dropped", "share")),
+                "seeds": TensorRule(dtypes=("U8",), dims=("survivors", "share")),
+            },
+            from_data=False,
         ),
     )
 }

@@ -17,6 +17,7 @@ from artifacts.commitments import opens
 from artifacts.digests import sha256_file
 from artifacts.errors import FedsynthError, InputError, VerificationError
 from artifacts.keys import Key
+from artifacts.kinds import KINDS
 from artifacts.ledger import Chain, Entry
 from artifacts.metadata import Metadata, MetadataError
 from artifacts.places import Place, RunFolder
@@ -103,6 +104,8 @@ def audit(target: Path, *, report: Report = silent) -> AuditReport:
     # What clients may have been given: the server's outbox and the public files, if they are at hand.
     known = _digests(run.public) | _digests(run.server.outbox) if len(places) > 1 else None
     for number, place in enumerate(places, start=1):
+        if known is not None and place.is_server:  # the last: what it keeps is made from what clients sent
+            known |= {digest: place.base for sent in result.sent for digest in sent.digests}
         _audit_place(place, known, result)
         report(number, len(places), place.base.name)
     if len(places) > 1:
@@ -180,7 +183,8 @@ def _check_file(
     sent.rounds |= {metadata.round} if metadata.round is not None else set()
     sent.kinds.add(metadata.kind)
     sent.disclosures |= set(metadata.disclosures)
-    sent.without_noise |= bool(metadata.disclosures) or not metadata.privacy
+    from_data = KINDS[metadata.kind].from_data
+    sent.without_noise |= from_data and (bool(metadata.disclosures) or not metadata.privacy)
     sent.simulation |= metadata.simulation
     sent.digests[artifact.sha256] = path.name
     if entries:
@@ -198,7 +202,7 @@ def _check_file(
     if not place.is_server:
         if metadata.client != place.base.name:
             yield "custody", f"it says it is from client {metadata.client!r}"
-        if not metadata.privacy and not metadata.disclosures:
+        if from_data and not metadata.privacy and not metadata.disclosures:
             yield "disclosures", "neither privacy events nor disclosures: it does not say what it tells"
     if metadata.kind == "dataset":
         extra = {name for png in artifact.pngs for name in chunks(png.as_py())} - _CRITICAL_CHUNKS
@@ -239,10 +243,13 @@ def _check_lineage(
     for reference in _metadata(path).inputs:
         name = f"its input {reference.role!r}"
         if reference.sha256 is not None:
+            if reference.sha256 in private and _metadata(private[reference.sha256]).custody == "public":
+                continue  # what everybody in the federation can make: its own lineage is checked as well
             if reference.sha256 in private:
                 yield Finding("failure", "lineage", str(path), f"{name} is private, but named by its digest")
-            elif reference.role == "previous" and reference.sha256 in own:
-                continue
+            elif reference.role == "previous":
+                if reference.sha256 not in own:
+                    yield Finding("failure", "lineage", str(path), f"{name} is no file that this client recorded")
             elif known is not None and reference.sha256 not in known:
                 yield Finding("failure", "lineage", str(path), f"{name} is no file that the server sent")
         elif secret is not None and not any(opens(secret, reference, digest) for digest in chain(likely, private)):

@@ -20,10 +20,13 @@ def decode(model: Path, message: Path, out: Path, *, apply: bool = False, force:
     """Write the update in `message`; or the model that results from applying it."""
     place = Place.of(out)
     at_client = place is not None and not place.is_server
-    custody: Custody = "private" if at_client else "downlink" if apply and in_outbox(out) else "server"
-    prepare(out, custody, force=force)
     start = read_model(model)
     source = read_update(message, start)
+    custody: Custody = "private" if at_client else "downlink" if apply and in_outbox(out) else "server"
+    if apply and source.metadata.custody == "downlink":
+        # Whoever has the model and the server's proxy can make this: the same file everywhere, byte for byte.
+        custody = "public"
+    prepare(out, custody, force=force)
     round = round_of(start) + 1
     metadata = Metadata(
         kind="model" if apply else "update",
@@ -42,7 +45,7 @@ def decode(model: Path, message: Path, out: Path, *, apply: bool = False, force:
         privacy=source.metadata.privacy,
         disclosures=source.metadata.disclosures,
         simulation=source.metadata.simulation,
-        versions=versions("numpy"),
+        versions=versions("numpy", *(["torch"] if source.metadata.kind == "proxy" else [])),
     )
     tensors = apply_update(start.tensors, source.tensors) if apply else source.tensors
     digest = tensors_file.write(out, tensors, metadata, force=force)

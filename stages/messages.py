@@ -12,8 +12,9 @@ from artifacts.errors import InputError
 from artifacts.metadata import InputRef, Metadata
 from artifacts.tensors_file import TensorArtifact
 from stages.model_file import check_fits, round_of
+from stages.proxy_file import decoded
 
-UPDATES, STATES = ("message", "update"), ("state",)
+UPDATES, STATES = ("message", "update", "proxy"), ("state",)
 
 
 def check_claims(path: Path, metadata: Metadata, model: TensorArtifact, *, kinds: tuple[str, ...] = UPDATES) -> None:
@@ -32,7 +33,11 @@ def check_claims(path: Path, metadata: Metadata, model: TensorArtifact, *, kinds
 
 
 def read_update(path: Path, model: TensorArtifact, *, states: bool = False) -> TensorArtifact:
-    """A message, update or sent state, whole, whose tensors are the model's."""
+    """A message, update or sent state, whole, whose tensors are the model's; of a proxy, what it stands for."""
+    metadata, _ = tensors_file.read_header(path)
+    if metadata.kind == "proxy" and not states:
+        check_claims(path, metadata, model)
+        return decoded(path, model)
     artifact = tensors_file.read(path)
     check_claims(path, artifact.metadata, model, kinds=STATES if states else UPDATES)
     check_fits(artifact.tensors, exchanged(model), path, partial=states)

@@ -10,6 +10,7 @@ import typer
 from fedsynth_cli.console import Output
 from fedsynth_cli.options import Client, Device, Force, Given, Json, Key, Out, Quiet, hyper_options
 from stages.methods.params.surrogates import SurrogateSet
+from stages.methods.params.tofu import TofuEncoding
 from stages.methods.params.variants import ENCODINGS
 
 
@@ -27,7 +28,7 @@ def encode(
     previous: Annotated[
         Path | None,
         typer.Option(
-            help="state: the client's state before this round; fedlap, feddm: its set of the round before.",
+            help="state: the client's state before this round; fedlap, feddm, tofu: its file of the round before.",
             show_default=False,
         ),
     ] = None,
@@ -55,6 +56,11 @@ def encode(
 
     Example: fedsynth encode model-0000.safetensors private/update-0001.safetensors -o outbox/message-0001.safetensors
 
+    With --method tofu it leaves as images and soft labels whose gradient it is: obscured and smaller, not protected.
+
+    Example: fedsynth encode model-0000.safetensors private/update-0001.safetensors --method tofu -o
+    outbox/proxy-0001.safetensors
+
     Data leaves as a small synthetic set that stands in for it near the model: by its gradients (FedLAP), or by its
     features (FedDM). With --noise-multiplier or --target-epsilon each record is protected by differential privacy.
 
@@ -71,6 +77,14 @@ def encode(
         where: Any = device
         with output.progress("encode") as report:
             summary = encode_surrogate(model, source, out, metrics=metrics, device=where, report=report, **common)
+    elif isinstance(params, TofuEncoding):
+        from stages.encode_proxy import encode_proxy
+
+        _refuse("--before", before, params.method)
+        _refuse("--metrics", metrics, params.method)
+        on: Any = device
+        with output.progress("encode") as report:
+            summary = encode_proxy(model, source, out, device=on, report=report, **common)
     else:
         from stages.encode import encode as stage
 

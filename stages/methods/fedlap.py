@@ -35,7 +35,6 @@ from stages.privacy.mechanism import GaussianMechanism
 
 _TINY = 1e-12  # the norm of a gradient of zero
 _LEAST = 1e-6  # as in the public code of dataset condensation: a row with hardly any gradient has no say
-_LEAST = 1e-30  # times _TINY still a normal float32
 _CHUNK = 512  # images whose gradient is taken at a time where all are meant
 
 

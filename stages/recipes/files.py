@@ -62,6 +62,24 @@ def descent_file(round: int) -> str:
     return f"server/private/descent-{round:04}.json"
 
 
+def proxy_file(owner: str, round: int) -> str:
+    """A client's update as proxy data, or the server's on its way down."""
+    return f"{_home(owner)}/outbox/proxy-{round:04}.safetensors"
+
+
+def aggregated_update(round: int) -> str:
+    return f"server/private/update-{round:04}.safetensors"
+
+
+def followed_model(owner: str, round: int) -> str:
+    """The model that each participant makes of the server's proxy; the same bytes with all of them."""
+    return f"{_home(owner)}/private/model-{round:04}.safetensors"
+
+
+def _home(owner: str) -> str:
+    return owner if owner == "server" else f"clients/{owner}"
+
+
 def kept_state(client: str, round: int) -> str:
     return f"clients/{client}/private/state-{round:04}.safetensors"
 

@@ -94,7 +94,7 @@ def _invocation(step: Step) -> tuple[int, str]:
 
 
 def _is_clients(step: Step) -> bool:
-    return step.command in ("train-generator", "synthesize", "train-client", "encode")
+    return step.owner not in ("server", "simulation")
 
 
 def _side(group: Group) -> str:
@@ -144,7 +144,7 @@ def _quoted(word: str) -> str:
 
 
 def _placed(key: str, value: Any, root: str) -> Any:
-    return value if key in ("seed", "root", "download", "as", "parts") else f"{root}/{value}"
+    return value if key in ("seed", "root", "download", "as", "parts", "apply") else f"{root}/{value}"
 
 
 def _flags(values: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from stages.methods.params.aggregation import Aggregation
 from stages.methods.params.surrogates import SurrogateSet
+from stages.methods.params.tofu import TofuEncoding
 from stages.progress import Summary
 from stages.recipes.declared import parameters
 from stages.recipes.step import Step
@@ -87,9 +88,20 @@ def _encode(step: Step, root: Path) -> Summary:
         from stages.encode_surrogate import encode_surrogate
 
         return encode_surrogate(model, source, root / step.out, params=params, **files, force=True)
+    if isinstance(params, TofuEncoding):
+        from stages.encode_proxy import encode_proxy
+
+        return encode_proxy(model, source, root / step.out, params=params, **files, force=True)
     from stages.encode import encode
 
     return encode(model, source, root / step.out, params=params, **files, force=True)
+
+
+def _decode(step: Step, root: Path) -> Summary:
+    from stages.decode import decode
+
+    model, message = _paths(step, root)
+    return decode(model, message, root / step.out, apply=bool(step.options.get("apply")), force=True)
 
 
 def _aggregate(step: Step, root: Path) -> Summary:
@@ -122,6 +134,7 @@ _CALLS: dict[str, Callable[[Step, Path], Summary]] = {
     "init-model": _init_model,
     "train-client": _train_client,
     "encode": _encode,
+    "decode": _decode,
     "aggregate": _aggregate,
     "evaluate": _evaluate,
 }

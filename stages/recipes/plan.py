@@ -22,6 +22,7 @@ from stages.recipes.files import (
     metrics_file,
     model_file,
 )
+from stages.recipes.proxy_steps import model_of, proxy_steps, sends_proxies
 from stages.recipes.recipe import Recipe
 from stages.recipes.round_steps import client_steps, is_noised, server_steps
 from stages.recipes.step import Step
@@ -82,6 +83,10 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
     last_round: dict[str, int] = {}
     for round in range(1, recipe.rounds + 1):
         chosen = participants(recipe, list(data), round, seed)
+        if sends_proxies(recipe):
+            steps += proxy_steps(recipe, chosen, round, data, seed)
+            steps.append(_evaluate(recipe, round))
+            continue
         for client in chosen:
             last = last_round.get(client)
             if sends_surrogates(recipe):
@@ -123,7 +128,7 @@ def _evaluate(recipe: Recipe, round: int) -> Step:
         command="evaluate",
         owner="server",
         round=round,
-        inputs=(model_file(round), TEST),
+        inputs=(model_of(recipe, "server", round), TEST),
         needs=tuple(metrics_file(earlier) for earlier in range(round)) if last else (),
         out=metrics_file(round),
         also_writes=tuple(pictures.values()),

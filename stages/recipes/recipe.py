@@ -22,7 +22,7 @@ STAGES = (
     "partition", "train-generator", "synthesize", "init-model", "train-client", "encode", "aggregate", "evaluate",
 )  # fmt: skip
 Synthetic = Literal["none", "own", "shuffled", "pooled"]
-_SETTABLE = ("rounds", "participation", "synthetic")
+_SETTABLE = ("rounds", "participation", "synthetic", "switch1", "switch2")
 _TOP = ("about", *_SETTABLE, "sweep", "target")
 
 
@@ -34,6 +34,9 @@ class Recipe:
     part of what all clients' generators made, shuffled by the server (Fedssyn). With `pooled` no client trains: one
     central party does, on all the synthetic data and nothing else.
 
+    `switch1` and `switch2` are TOFU's rounds of change: from the first on, updates are shortened by their cosine; from
+    the second on, full updates are exchanged.
+
     `sweep` maps targets of `--set` (and `seed`) to lists of values, a run for each point of their product; `target` is
     the accuracy that the comparison of these runs counts rounds to.
     """
@@ -43,6 +46,8 @@ class Recipe:
     participation: float = 1.0
     about: str = ""
     synthetic: Synthetic = "none"
+    switch1: int | None = None
+    switch2: int | None = None
     sweep: Mapping[str, Any] = field(default_factory=dict)
     target: float | None = None
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -54,6 +59,10 @@ class Recipe:
             raise self._error(f"participation must be above 0 and at most 1, found {self.participation!r}")
         if self.synthetic not in get_args(Synthetic):
             raise self._error(f"synthetic must be one of {', '.join(get_args(Synthetic))}; found {self.synthetic!r}")
+        for name in ("switch1", "switch2"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise self._error(f"{name} must be a round, from 1 on, found {value!r}")
         if self.target is not None and not (isinstance(self.target, int | float) and 0 < self.target <= 1):
             raise self._error(f"target must be an accuracy above 0 and at most 1, found {self.target!r}")
         if not isinstance(self.sweep, Mapping):
@@ -82,6 +91,7 @@ class Recipe:
     def to_yaml(self) -> str:
         """What one run is made by; sweep and target belong to the comparison of several."""
         values = {key: getattr(self, key) for key in ("name", "about", *_SETTABLE)}
+        values = {key: value for key, value in values.items() if value is not None}
         return yaml.safe_dump(
             values | {k: dict(v) for k, v in self.stages.items()}, sort_keys=False, allow_unicode=True
         )

@@ -122,7 +122,32 @@ def is_noised(name):
     return recipe.section("aggregate").get("rule") == "dp-mean" or "sampling_rate" in recipe.section("train-client")
 
 
-ONE_RUN = list(filter(is_one_run_on_real_data, names()))
+def method_of(name):
+    return load_recipe(name).section("encode").get("method")
+
+
+ENCODED = {
+    "fedlap": ["encode.points=1", "encode.batches=2", "encode.images_per_class=2", "aggregate.server_steps=5"],
+    "feddm": ["encode.iterations=3", "encode.images_per_class=2", "aggregate.server_epochs=5"],
+    "tofu": ["encode.images=4", "encode.iterations=3", "train-client.local_epochs=1", "switch2=2"],
+}
+ONE_RUN = [name for name in filter(is_one_run_on_real_data, names()) if method_of(name) not in ENCODED]
+IMAGES_RUN = [name for name in filter(is_one_run_on_real_data, names()) if method_of(name) in ENCODED]
+
+
+@pytest.mark.parametrize("name", IMAGES_RUN)
+def test_every_recipe_that_sends_images_runs_and_is_whole(tmp_path, run_on_one_worker, name):
+    clients = min(2, load_recipe(name).section("partition")["clients"])
+    net = [setting for setting in SMALL if setting.startswith("init-model")]
+    kept = "encode.iterations=0" if name == "real" else ""
+    settings = [*net, f"partition.clients={clients}", *ENCODED[method_of(name)], *([kept] if kept else [])]
+    rounds = min(2, load_recipe(name).rounds)
+    summary = run_on_one_worker(change(load_recipe(name), settings, rounds), tmp_path / "run", seed=0)
+    assert summary["rounds"] == rounds and summary["bytes_sent_by_clients"] > 0
+    assert_whole(tmp_path / "run")
+    if name.endswith("-dp") or name == "psg":
+        told = account([tmp_path / "run"], delta=1e-5)
+        assert all(0 < row["epsilon"]["pld"] < 9 for row in told["clients"])
 
 
 @pytest.mark.parametrize("name", [name for name in ONE_RUN if is_noised(name)])

@@ -1,0 +1,99 @@
+"""TOFU's proxies as files: pixels as they are sent, and a proxy that was checked, on its way back.
+
+Pixels go as float32, float16 or bytes; with bytes `range` says what 0 and 255 stand for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts import tensors_file
+from artifacts.errors import InputError
+from artifacts.tensors_file import TensorArtifact
+from stages.model_file import network_of, to_module
+from stages.nets.params import InputShape
+
+if TYPE_CHECKING:
+    from stages.torch_setup import Device
+
+MOST_IMAGES = 100_000
+_LARGEST = 1e30
+
+
+def sent_pixels(images: NDArray[np.float32], pixels: Literal["float32", "float16", "uint8"]) -> dict[str, NDArray[Any]]:
+    """The tensors that stand in the file."""
+    if pixels == "float32":
+        return {"images": images}
+    if pixels == "float16":
+        most = np.finfo(np.float16).max
+        return {"images": np.clip(images, -most, most).astype(np.float16)}
+    low, high = float(images.min()), float(images.max())
+    steps = np.rint((images.astype(np.float64) - low) * (255 / max(high - low, 1e-30)))
+    return {"images": steps.astype(np.uint8), "range": np.array([low, high], np.float32)}
+
+
+def seen_pixels(tensors: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
+    """The images that a receiver sees; the sender measures on these."""
+    images = tensors["images"]
+    if images.dtype != np.uint8:
+        return images.astype(np.float32)
+    low, high = tensors["range"].astype(np.float32)
+    seen: NDArray[np.float32] = low + (high - low) * (images.astype(np.float32) / np.float32(255))
+    return seen
+
+
+def read_proxy(path: Path, shape: InputShape, layers: int) -> TensorArtifact:
+    """A proxy whose tensors fit the model and hold numbers."""
+    _, specs = tensors_file.read_header(path)
+    sizes = {spec.name: tuple(spec.shape) for spec in specs}
+    count, *image = sizes["images"]
+    wanted = [shape.channels, shape.height, shape.width]
+    if list(image) != wanted:
+        raise InputError(f"{path} does not fit the model: its images are {list(image)}, the model takes {wanted}.")
+    if not 1 <= count <= MOST_IMAGES:
+        raise InputError(f"{path} holds {count:,} images; from 1 to {MOST_IMAGES:,} can be decoded.")
+    for name, found, needed in (
+        ("labels", sizes["labels"][1], shape.num_classes),
+        ("scales", sizes["scales"][0], layers),
+    ):
+        if found != needed:
+            raise InputError(f"{path} does not fit the model: {found} {name} where it has {needed}.")
+    artifact = tensors_file.read(path, kind="proxy")
+    has_range = "range" in artifact.tensors
+    if has_range != (artifact.tensors["images"].dtype == np.uint8):
+        raise InputError(f"{path}: `range` belongs to images of bytes, and only there. Encode it again.")
+    for name, tensor in artifact.tensors.items():
+        wide = tensor.astype(np.float64)
+        if not (np.isfinite(wide).all() and (np.abs(wide) <= _LARGEST).all()):
+            raise InputError(f"{path}: {name} holds numbers that no update has. Leave it out.")
+    if (artifact.tensors["weights"] < 0).any() or (artifact.tensors["scales"] < 0).any():
+        raise InputError(f"{path}: ratios and scales are never below 0. Leave it out.")
+    return artifact
+
+
+def decoded(path: Path, model: TensorArtifact, device: Device = "auto") -> TensorArtifact:
+    """The proxy, checked, with the update that it stands for in place of its own tensors: one pass forward and back."""
+    import torch
+
+    from stages.methods.tofu import Proxy, decode
+    from stages.torch_setup import set_up
+
+    where = set_up(device)
+    module = to_module(model, where)
+    _, shape = network_of(model.metadata, model.path)
+    artifact = read_proxy(path, shape, sum(1 for _ in module.parameters()))
+
+    def on_device(array: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(np.array(array, np.float32)).to(where)
+
+    others = (on_device(artifact.tensors[name]) for name in ("labels", "weights", "scales"))
+    found = decode(module, Proxy(on_device(seen_pixels(dict(artifact.tensors))), *others))
+    update = {name: part.detach().cpu().numpy() for name, part in found.items()}
+    if not all(np.isfinite(part).all() for part in update.values()):
+        raise InputError(f"{path}: the update that it stands for is not finite. Leave it out.")
+    return replace(artifact, tensors=update)

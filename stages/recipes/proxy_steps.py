@@ -1,0 +1,114 @@
+"""Rounds of TOFU (Algorithm 3): proxies up, an aggregated one down, and everybody follows it; at last full updates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from artifacts.errors import UsageError
+from stages.recipes.files import (
+    aggregated_update,
+    followed_model,
+    message_file,
+    model_file,
+    proxy_file,
+    update_file,
+)
+from stages.recipes.recipe import Recipe
+from stages.recipes.step import Step
+
+
+def sends_proxies(recipe: Recipe) -> bool:
+    return recipe.section("encode").get("method") == "tofu"
+
+
+def model_of(recipe: Recipe, owner: str, round: int) -> str:
+    """Where `owner` has the model after a round: made by itself, or, first and last, sent by the server."""
+    if sends_proxies(recipe) and round and not _is_full(recipe, round):
+        return followed_model(owner, round)
+    return model_file(round)
+
+
+def proxy_steps(
+    recipe: Recipe, clients: Sequence[str], round: int, data: dict[str, tuple[str, ...]], seed: int
+) -> list[Step]:
+    """All steps of a round. Everybody takes part in all of them: who missed one could not follow."""
+    if recipe.participation != 1 or recipe.section("train-client").get("algorithm", "fedavg") != "fedavg":
+        raise UsageError(f"recipe {recipe.name}: TOFU needs participation 1 and the algorithm fedavg.")
+    full = _is_full(recipe, round)
+    steps = []
+    for client in clients:
+        steps.append(
+            Step(
+                command="train-client",
+                owner=client,
+                round=round,
+                inputs=(model_of(recipe, client, round - 1), *data[client]),
+                out=update_file(client, round),
+                params=recipe.section("train-client"),
+                options={"seed": seed},
+            )
+        )
+        if full:
+            out, params = message_file(client, round), {"method": "delta"}
+            steps.append(_encode(recipe, client, round, update_file(client, round), out, params, {}))
+        else:
+            steps.append(_proxy(recipe, client, round, update_file(client, round)))
+    if full:
+        return [*steps, _aggregate(recipe, round, [message_file(c, round) for c in clients], model_file(round), {})]
+    update = aggregated_update(round)
+    steps.append(_aggregate(recipe, round, [proxy_file(c, round) for c in clients], update, {"as": "update"}))
+    steps.append(_proxy(recipe, "server", round, update))
+    steps += [_follow(recipe, owner, round) for owner in ("server", *clients)]
+    return steps
+
+
+def _is_full(recipe: Recipe, round: int) -> bool:
+    return recipe.switch2 is not None and round >= recipe.switch2
+
+
+def _proxy(recipe: Recipe, owner: str, round: int, update: str) -> Step:
+    params = recipe.section("encode")
+    if recipe.switch1 is not None and round >= recipe.switch1:
+        params["scale_by_cosine"] = True
+    warm = params.get("init") == "previous" and round > 1
+    previous = {"previous": proxy_file(owner, round - 1)} if warm else {}
+    return _encode(recipe, owner, round, update, proxy_file(owner, round), params, previous)
+
+
+def _encode(
+    recipe: Recipe, owner: str, round: int, update: str, out: str, params: dict[str, Any], options: dict[str, str]
+) -> Step:
+    return Step(
+        command="encode",
+        owner=owner,
+        round=round,
+        inputs=(model_of(recipe, owner, round - 1), update),
+        needs=tuple(options.values()),
+        out=out,
+        params=params,
+        options=options,
+    )
+
+
+def _aggregate(recipe: Recipe, round: int, files: list[str], out: str, options: dict[str, str]) -> Step:
+    return Step(
+        command="aggregate",
+        owner="server",
+        round=round,
+        inputs=(model_of(recipe, "server", round - 1), *files),
+        out=out,
+        params=recipe.section("aggregate"),
+        options=options,
+    )
+
+
+def _follow(recipe: Recipe, owner: str, round: int) -> Step:
+    return Step(
+        command="decode",
+        owner=owner,
+        round=round,
+        inputs=(model_of(recipe, owner, round - 1), proxy_file("server", round)),
+        out=followed_model(owner, round),
+        options={"apply": True},
+    )

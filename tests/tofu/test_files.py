@@ -1,0 +1,151 @@
+"""TOFU over files: one round both ways, what stands in the proxies, and what is refused."""
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from artifacts import tensors_file
+from fedsynth_cli.app import run as run_command_line
+
+TINY = ["--method", "tofu", "--images", "4", "--iterations", "5", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def round_one(tmp_path_factory):
+    """Two clients with their updates and proxies, and the server's."""
+    run = tmp_path_factory.mktemp("tofu") / "run"
+
+    def call(*words):
+        assert run_command_line([str(word) for word in words]) == 0
+
+    call("partition", "digits", "--clients", 2, "-o", run, "-q")
+    model = run / "public/model-0000.safetensors"
+    call("init-model", "--arch", "mlp", "--width", 8, "--like", run / "public/test.parquet", "-o", model, "-q")
+    for client in ("00", "01"):
+        place = run / "clients" / client
+        call("train-client", model, place / "private/data.parquet", "--local-steps", 3, "-q",
+             "-o", place / "private/update-0001.safetensors")  # fmt: skip
+        call("encode", model, place / "private/update-0001.safetensors", *TINY,
+             "-o", place / "outbox/proxy-0001.safetensors")  # fmt: skip
+    server = run / "server"
+    proxies = [run / "clients" / client / "outbox/proxy-0001.safetensors" for client in ("00", "01")]
+    call("aggregate", model, *proxies, "--as", "update", "-q", "-o", server / "private/update-0001.safetensors")
+    call("encode", model, server / "private/update-0001.safetensors", *TINY, "-o",
+         server / "outbox/proxy-0001.safetensors")  # fmt: skip
+    return run
+
+
+def paths(run):
+    return run / "public/model-0000.safetensors", run / "clients/00", run / "server/outbox/proxy-0001.safetensors"
+
+
+def test_everybody_who_follows_the_server_holds_the_same_bytes(fedsynth, round_one):
+    model, _, proxy = paths(round_one)
+    made = [round_one / where / "private/model-0001.safetensors" for where in ("server", "clients/00", "clients/01")]
+    for path in made:
+        code, _, err = fedsynth("decode", model, proxy, "--apply", "-q", "-o", path)
+        assert code == 0, err
+    assert len({path.read_bytes() for path in made}) == 1
+    assert tensors_file.read(made[0]).metadata.round == 1
+    code, out, _ = fedsynth("audit", round_one)
+    assert code == 0 and "PASS" in out
+
+
+def test_the_aggregated_update_is_the_mean_of_what_the_proxies_stand_for(fedsynth, round_one, tmp_path):
+    model, _, _ = paths(round_one)
+    decoded = []
+    for client in ("00", "01"):
+        out = tmp_path / f"{client}.safetensors"
+        proxy = round_one / "clients" / client / "outbox/proxy-0001.safetensors"
+        assert fedsynth("decode", model, proxy, "-q", "-o", out)[0] == 0
+        decoded.append(tensors_file.read(out).tensors)
+    mean = tensors_file.read(round_one / "server/private/update-0001.safetensors").tensors
+    for name, tensor in mean.items():
+        np.testing.assert_allclose(tensor, (decoded[0][name] + decoded[1][name]) / 2, rtol=1e-6, atol=1e-9)
+
+
+def test_a_proxy_opens_with_plain_safetensors_and_says_what_it_tells(round_one):
+    _, place, server = paths(round_one)
+    with safe_open(place / "outbox/proxy-0001.safetensors", framework="numpy") as file:
+        assert sorted(file.keys()) == ["images", "labels", "scales", "weights"]
+        assert file.get_tensor("weights").sum() == pytest.approx(1)
+    told = tensors_file.read(place / "outbox/proxy-0001.safetensors").metadata
+    assert told.disclosures == ("derived_images", "layer_norms", "update") and not told.privacy
+    assert [reference.sha256 is None for reference in told.inputs] == [False, True], "the update is committed to"
+    down = tensors_file.read(server).metadata
+    assert down.custody == "downlink" and [reference.role for reference in down.inputs] == ["model"]
+
+
+@pytest.mark.parametrize(("pixels", "most"), [("float16", 1e-3), ("uint8", 0.05)])
+def test_fewer_bits_a_pixel_cost_little_and_the_file_is_smaller(fedsynth_json, round_one, tmp_path, pixels, most):
+    model, place, _ = paths(round_one)
+    update = place / "private/update-0001.safetensors"
+    out = tmp_path / "00/outbox/p.safetensors"
+    words = [word for word in TINY if word != "--quiet"]
+    key = place / "private/client.key"
+    whole = fedsynth_json("encode", model, update, *words, "--key", key, "-o", tmp_path / "00/outbox/w.safetensors")
+    small = fedsynth_json("encode", model, update, *words, "--pixels", pixels, "--key", key, "-o", out)
+    assert small["bytes"] < whole["bytes"]
+    assert small["cosine"] == pytest.approx(whole["cosine"], abs=most)
+
+
+def changed(proxy, path, **tensors):
+    """The same proxy with other tensors, written as its owner could."""
+    artifact = tensors_file.read(proxy)
+    tensors_file.write(path, {**artifact.tensors, **tensors}, artifact.metadata)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("tensors", "said"),
+    [
+        ({"images": np.zeros((4, 1, 7, 7), np.float32)}, "its images are"),
+        ({"labels": np.zeros((4, 3), np.float32)}, "labels"),
+        ({"scales": np.ones(3, np.float32)}, "scales"),
+        ({"scales": np.full(4, 1e38, np.float32)}, "no update has"),
+        ({"scales": np.full(4, -1.0, np.float32)}, "below 0"),
+        ({"range": np.zeros(2, np.float32)}, "range"),
+    ],
+)
+def test_a_proxy_that_does_not_fit_is_refused_and_nothing_is_written(fedsynth, round_one, tmp_path, tensors, said):
+    model, place, _ = paths(round_one)
+    bad = changed(place / "outbox/proxy-0001.safetensors", tmp_path / "00/outbox/bad.safetensors", **tensors)
+    out = tmp_path / "model.safetensors"
+    code, _, err = fedsynth("decode", model, bad, "--apply", "-o", out)
+    assert code == 3 and said in err and not out.exists()
+    code, _, err = fedsynth("aggregate", model, bad, "-o", out)
+    assert code == 3 and said in err and not out.exists()
+
+
+def test_zeros_another_model_and_another_round_are_refused(fedsynth, round_one, tmp_path):
+    model, place, proxy = paths(round_one)
+    update = tensors_file.read(place / "private/update-0001.safetensors")
+    zeros = tmp_path / "00/private/zeros.safetensors"
+    tensors_file.write(zeros, {name: np.zeros_like(t) for name, t in update.tensors.items()}, update.metadata)
+    out = tmp_path / "00/outbox/p.safetensors"
+    key = place / "private/client.key"
+    code, _, err = fedsynth("encode", model, zeros, *TINY, "--key", key, "-o", out)
+    assert code == 3 and "points nowhere" in err and not out.exists()
+    other = tmp_path / "other.safetensors"
+    like = round_one / "public/test.parquet"
+    assert fedsynth("init-model", "--arch", "mlp", "--width", 8, "--seed", 9, "--like", like, "-q", "-o", other)[0] == 0
+    code, _, err = fedsynth("encode", other, place / "private/update-0001.safetensors", *TINY, "--key", key, "-o", out)
+    assert code == 3 and "was not computed from" in err
+    code, _, err = fedsynth("decode", other, proxy, "--apply", "-o", tmp_path / "m.safetensors")
+    assert code == 3 and "for another model" in err
+    later = tmp_path / "later.safetensors"
+    assert fedsynth("decode", model, proxy, "--apply", "-q", "-o", later)[0] == 0
+    code, _, err = fedsynth("decode", later, proxy, "--apply", "-o", tmp_path / "m.safetensors")
+    assert code == 3 and "is of round 1" in err
+
+
+def test_a_warm_start_needs_the_senders_own_proxy_and_its_size(fedsynth, round_one, tmp_path):
+    model, place, _ = paths(round_one)
+    update, key = place / "private/update-0001.safetensors", place / "private/client.key"
+    theirs = round_one / "clients/01/outbox/proxy-0001.safetensors"
+    out = tmp_path / "00/outbox/p.safetensors"
+    start = ("encode", model, update, *TINY, "--key", key, "-o", out)
+    code, _, err = fedsynth(*start, "--previous", theirs)
+    assert code == 2 and "--init previous" in err
+    code, _, err = fedsynth(*start, "--init", "previous", "--previous", theirs)
+    assert code == 3 and "not of the sender" in err and not out.exists()

@@ -1,0 +1,136 @@
+"""TOFU's maths: Algorithms 1 and 2 against slow, separately written forms."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from stages.methods import tofu
+from stages.methods.params.tofu import TofuEncoding
+from stages.methods.row_cosines import RowCosines, flat
+from stages.nets.build import build, initialise
+from stages.nets.params import InputShape, NetParams
+
+SHAPE = InputShape(channels=1, height=8, width=8, num_classes=10)
+
+
+@pytest.fixture(scope="module", params=[{"arch": "mlp", "width": 8}, {"arch": "convnet", "width": 4, "depth": 2}])
+def net(request):
+    module = build(NetParams(**request.param), SHAPE)
+    initialise(module, torch.Generator().manual_seed(0))
+    return module
+
+
+@pytest.fixture
+def update(net):
+    """What two steps on random images change: a direction that images can have."""
+    random = torch.Generator().manual_seed(1)
+    leaves = {name: weight.detach().requires_grad_() for name, weight in net.named_parameters()}
+    images, labels = torch.randn(16, 1, 8, 8, generator=random), torch.randint(10, (16,), generator=random)
+    loss = nn.functional.cross_entropy(functional_call(net, leaves, (images,)), labels)
+    return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+
+
+def first(count=6, seed=2):
+    random = torch.Generator().manual_seed(seed)
+    sizes = ((count, 1, 8, 8), (count, 10), (count,))
+    return tuple(torch.randn(size, generator=random) for size in sizes)
+
+
+def encoded(net, update, **params):
+    params = TofuEncoding(**{"images": 6, "iterations": 40} | params)
+    return tofu.encode(
+        net, update, first(params.images), params=params, sent=lambda images: images, report=lambda *_: None
+    )
+
+
+def test_decoding_is_the_weighted_sum_of_the_gradients_of_single_images(net):
+    images, labels, free = first()
+    scales = torch.arange(1.0, 1 + len(list(net.parameters())))
+    ratios = torch.softmax(free, 0)
+    found = tofu.decode(net, tofu.Proxy(images, labels, ratios, scales))
+    by_hand = {name: torch.zeros_like(weight) for name, weight in net.named_parameters()}
+    for image, label, ratio in zip(images, labels, ratios, strict=True):
+        leaves = {name: weight.detach().requires_grad_() for name, weight in net.named_parameters()}
+        logits = functional_call(net, leaves, (image[None],))[0]
+        loss = -sum(p * q for p, q in zip(label.softmax(0), logits.log_softmax(0), strict=True))
+        for name, part in zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True):
+            by_hand[name] += ratio * part
+    for scale, (name, part) in zip(scales, by_hand.items(), strict=True):
+        torch.testing.assert_close(found[name], scale * part, rtol=1e-4, atol=1e-6)
+
+
+def test_what_the_encoder_measured_is_what_the_decoder_gets_to_the_last_bit(net, update):
+    made = encoded(net, update)
+    again = flat(list(tofu.decode(net, made.proxy).values()))
+    assert tofu.cosine_of(again, flat(list(update.values()))) == made.cosine
+    assert made.cosine > 0.6 and made.cosine > made.cosines[0]
+
+
+def test_every_layer_gets_the_length_that_it_has(net, update):
+    made = encoded(net, update)
+    for name, part in tofu.decode(net, made.proxy).items():
+        torch.testing.assert_close(part.norm(), update[name].norm(), rtol=1e-4, atol=1e-6)
+
+
+def test_the_decoded_cosine_is_what_the_default_objective_raises(net, update):
+    """Σ‖U_l‖²·cos_l / ‖U‖²: the cosine after every layer was given its length."""
+    target = flat(list(update.values()))
+    lengths = [part.numel() for part in update.values()]
+    params = TofuEncoding()
+    found = torch.randn(len(target), generator=torch.Generator().manual_seed(3))
+    loss, _ = tofu._angle(target, lengths, params).distance(found)
+    scaled = torch.cat(
+        [f * (t.norm() / f.norm()) for f, t in zip(found.split(lengths), target.split(lengths), strict=True)]
+    )
+    assert 1 - float(loss) == pytest.approx(tofu.cosine_of(scaled, target), abs=1e-5)
+
+
+def test_the_slope_is_autograds(net, update):
+    target = flat(list(update.values())).double()
+    for lengths, shares in (([len(target)], [1.0]), ([10, len(target) - 10], [0.3, 0.7])):
+        found = torch.randn(len(target), generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+        loss, slope = RowCosines(target, lengths, shares, least=0.0).distance(found)
+        leaf = found.clone().requires_grad_()
+        rows = zip(leaf.split(lengths), target.split(lengths), shares, strict=True)
+        by_hand = sum(share * (1 - nn.functional.cosine_similarity(a, b, dim=0)) for a, b, share in rows)
+        assert float(loss) == pytest.approx(float(by_hand), rel=1e-9)
+        torch.testing.assert_close(slope, torch.autograd.grad(by_hand, leaf)[0], rtol=1e-6, atol=1e-12)
+
+
+def test_phase_two_shortens_the_update_by_its_cosine(net, update):
+    plain, short = encoded(net, update), encoded(net, update, scale_by_cosine=True)
+    assert short.cosine == plain.cosine
+    torch.testing.assert_close(short.proxy.scales, plain.proxy.scales * plain.cosine)
+
+
+def test_it_stops_at_the_target(net, update):
+    made = encoded(net, update, iterations=200, target_cosine=0.5)
+    assert made.cosines[-1] >= 0.5 > made.cosines[-2] and len(made.cosines) < 200
+
+
+def test_the_papers_schedule():
+    params = TofuEncoding()
+    rates = [params.rate(step) for step in (0, 374, 375, 624, 625, 874, 875, 999)]
+    assert rates == pytest.approx([0.1, 0.1, 0.01, 0.01, 1e-3, 1e-3, 1e-4, 1e-4])
+
+
+@pytest.mark.parametrize("value", [0.0, math.nan, math.inf])
+def test_an_update_without_direction_is_refused(net, update, value):
+    with pytest.raises(ValueError, match="points nowhere"):
+        encoded(net, {name: torch.full_like(part, value) for name, part in update.items()})
+
+
+def test_batch_norm_takes_the_proxys_statistics_and_keeps_its_own():
+    """Encoder and decoder see the same, and the running averages of the model stay as they are."""
+    layers = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
+    before = {name: buffer.clone() for name, buffer in layers.named_buffers()}
+    images, labels, free = first()
+    proxy = tofu.Proxy(images, labels, free.softmax(0), torch.ones(6))
+    a, b = (tofu.decode(layers, proxy) for _ in range(2))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert all(torch.equal(buffer, before[name]) for name, buffer in layers.named_buffers())
+    shifted = tofu.decode(layers, tofu.Proxy(3 * images, labels, free.softmax(0), torch.ones(6)))
+    torch.testing.assert_close(shifted["4.weight"], a["4.weight"], rtol=1e-3, atol=1e-4)
