@@ -22,6 +22,7 @@ from artifacts.metadata import Metadata
 from artifacts.places import in_outbox
 from artifacts.publish import prepare
 from artifacts.tensors_file import TensorArtifact
+from stages.evaluate import prepare_kept
 from stages.messages import check_claims
 from stages.methods.params.feddm import FedDmOptimisation
 from stages.methods.params.fedlap import FedLapOptimisation
@@ -65,7 +66,7 @@ def aggregate_surrogates(
     custody: Custody = "downlink" if in_outbox(out) else "server"
     prepare(out, custody, force=force)
     if metrics is not None:
-        prepare(metrics, "server", force=force)
+        prepare_kept(metrics, "server", force=force)
     if not surrogates:
         raise UsageError("aggregate needs at least one surrogate.")
     start = read_model(model)

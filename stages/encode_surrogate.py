@@ -75,6 +75,7 @@ def encode_surrogate(
     described = describe_dataset(data)
     check_images_fit(data, described.metadata, shape)
     before = _read_previous(previous, params, name, round, shape)
+    chosen = _public_classes(params, described)
     params = with_noise(params, params.accesses)
     key = key_of(out, key)
     secret = keys.read(key)
@@ -98,7 +99,7 @@ def encode_surrogate(
     if private is None and not len(content):
         raise InputError(f"{data} holds no images: there is nothing to stand in for.")
     seed_of = _seeds(secret, metadata, start)
-    labels = _labels(params, content, data)
+    labels = _labels(params, chosen, content, data)
     images = _first_images(params, labels, shape, content, before, seed_of, data)
     try:
         matched, measured, tensors = _match(
@@ -138,7 +139,16 @@ def _about(
     before: TensorArtifact | None,
     secret: Key,
 ) -> Metadata:
-    context = {"stage": "encode", "client": client, "round": round, "params": params.to_json()}
+    # The model and the set before, too: the same data may be encoded twice in a round, and nobody is to see that.
+    sources = ((start, "model"), (before, "previous"))
+    named = [lineage.by_digest(source, role) for source, role in sources if source is not None]
+    context = {
+        "stage": "encode",
+        "client": client,
+        "round": round,
+        "params": params.to_json(),
+        "inputs": [reference.to_json() for reference in named],
+    }
     told = {"class_set"} if params.chosen_classes == "own" else set()
     if not params.is_private:
         # Whatever labels were asked for, images of a class that was never seen look like none: that tells the set.
@@ -156,11 +166,7 @@ def _about(
         client=client,
         round=round,
         params=params.to_json(),
-        inputs=(
-            lineage.by_digest(start, "model"),
-            lineage.for_outbound(data, "data", key=secret, context=context),
-            *([lineage.by_digest(before, "previous")] if before is not None else []),
-        ),
+        inputs=(named[0], lineage.for_outbound(data, "data", key=secret, context=context), *named[1:]),
         disclosures=tuple(sorted(told)),
         simulation=secret.simulation,
         versions=versions("torch", *(["numpy", "scipy"] if params.is_private else [])),
@@ -193,6 +199,12 @@ def _read_previous(
     found, wanted = before.tensors["images"].shape[1:], (shape.channels, shape.height, shape.width)
     if found != wanted:
         raise InputError(f"{path} has images of {list(found)}, the model takes {list(wanted)}.")
+    labels, counts = np.unique(before.tensors["labels"], return_counts=True)
+    for label, count in zip(labels.tolist(), counts.tolist(), strict=True):
+        if count != params.images_per_class:
+            raise InputError(
+                f"{path} has {count} images of class {label}, but --images-per-class is {params.images_per_class}."
+            )
     return before
 
 
@@ -208,23 +220,33 @@ def _seeds(secret: Key, metadata: Metadata, model: TensorArtifact) -> Callable[[
     return lambda of: int.from_bytes(secret.derive(f"encode {of} {name}")[:8], "little") >> 1
 
 
-def _labels(params: SurrogateSet, content: LabelledImages, path: Path) -> NDArray[np.int64]:
-    """A balanced set over the classes asked for, in their order."""
-    count = len(content.class_names)
+def _public_classes(params: SurrogateSet, data: DescribedDataset) -> Sequence[int] | None:
+    """The classes asked for, before anything is charged or read; None where they are those in the data."""
+    names = data.metadata.params["class_names"]
+    if params.chosen_classes == "own":
+        return None
     if params.chosen_classes == "all":
-        chosen: Sequence[int] = range(count)
-    elif params.chosen_classes == "own":
+        return range(len(names))
+    try:
+        chosen = sorted({int(label) for label in parsed_labels(params.chosen_classes, names)})
+    except ValueError as error:
+        raise UsageError(f"--classes: {error}.") from error
+    if not chosen:
+        raise UsageError(f"--classes {params.chosen_classes} names no class.")
+    return chosen
+
+
+def _labels(
+    params: SurrogateSet, chosen: Sequence[int] | None, content: LabelledImages, path: Path
+) -> NDArray[np.int64]:
+    """A balanced set over the classes asked for, in their order."""
+    if chosen is None:
         chosen = np.unique(content.labels).tolist()
-    else:
-        try:
-            chosen = sorted({int(label) for label in parsed_labels(params.chosen_classes, content.class_names)})
-        except ValueError as error:
-            raise UsageError(f"--classes: {error}.") from error
     if isinstance(params, FedLapEncoding) and params.match == "class":
         absent = sorted(set(chosen) - set(np.unique(content.labels).tolist()))
         if absent:
             raise InputError(f"{path} has no image of class {absent[0]}, to which --match class is to be matched.")
-    counts = np.zeros(count, np.int64)
+    counts = np.zeros(len(content.class_names), np.int64)
     counts[list(chosen)] = params.images_per_class
     return labels_of(counts)
 
@@ -241,16 +263,8 @@ def _first_images(
     random = np.random.default_rng(seed_of("first images"))
     if before is not None:
         kept = before.tensors["labels"]
-        missing = sorted(set(labels.tolist()) - set(kept.tolist()))
-        sizes = {int(label): int((kept == label).sum()) for label in np.unique(labels)}
-        odd = [label for label, size in sizes.items() if size not in (0, params.images_per_class)]
-        if odd:
-            raise InputError(
-                f"{before.path} has {sizes[odd[0]]} images of class {odd[0]}, but --images-per-class is "
-                f"{params.images_per_class}."
-            )
         images = random.standard_normal((len(labels), *before.tensors["images"].shape[1:]), np.float32)
-        for label in sorted(set(labels.tolist()) - set(missing)):
+        for label in sorted(set(labels.tolist()) & set(kept.tolist())):
             images[labels == label] = before.tensors["images"][kept == label]
         return images
     if params.init == "real":

@@ -93,6 +93,7 @@ class PrivateSurrogate:
 def _dimension(params: SurrogateSet, module: Net, shape: InputShape) -> int:
     """Coordinates of one release."""
     if isinstance(params, FedDmEncoding):
-        embedding = int(module.classifier[-1].in_features)  # type: ignore[arg-type]
-        return shape.num_classes * (embedding + shape.num_classes + 1)
+        from stages.methods.feddm import embedded_size
+
+        return shape.num_classes * (embedded_size(module) + 1)
     return sum(weight.numel() for weight in module.parameters())
