@@ -13,6 +13,7 @@ from fedsynth_cli.console import Output
 MODEL, SYNTHETIC, RUNS, CLIENTS = "MODEL DATA", "SYNTHETIC REAL…", "RUN…", "RUN --heterogeneity"
 CLIPPING, GAP, SURFACE = "RUN --clipping C", "RUN --gap", "MODEL DATA --surface PNG"
 SURROGATES, MATCHING = "RUN --surrogates", "MODEL DATA --matching SURROGATE"
+ATTACK = "MODEL FILE… --attack inverting-gradients"
 # Which options belong to which form; those that belong to all stand in none.
 OPTIONS = {
     MODEL: ("curve", "picture", "confusion", "batch_size", "device"),
@@ -24,7 +25,11 @@ OPTIONS = {
     SURFACE: ("surface", "span", "points", "seed", "sharpness_rho", "batch_size", "device"),
     SURROGATES: ("round", "picture", "sheet"),
     MATCHING: ("matching", "matching_steps", "learning_rate", "csv", "picture", "batch_size", "device"),
-}
+    ATTACK: (
+        "attack", "against", "images", "labels", "attack_steps", "total_variation", "restarts", "held_out", "seed",
+        "picture", "device",
+    ),
+}  # fmt: skip
 
 
 def _model(subject: list[Path], out: Path, options: dict[str, Any], output: Output) -> None:
@@ -114,6 +119,20 @@ def _matching(subject: list[Path], out: Path, options: dict[str, Any], output: O
     output.result(summary, lambda console: show.matching(console, summary))
 
 
+def _attack(subject: list[Path], out: Path, options: dict[str, Any], output: Output) -> None:
+    from stages.evaluate_attack import evaluate_attack as stage
+
+    model, *files = subject
+    if not files:
+        raise typer.BadParameter(f"`evaluate {ATTACK}` takes a model and updates, messages or proxies, found 1 file.")
+    if "against" not in options:
+        raise typer.BadParameter(f"`evaluate {ATTACK}` needs --against: the images that the attack is measured by.")
+    del options["attack"]  # there is one
+    with output.progress("evaluate") as report:
+        summary = stage(model, files, options.pop("against"), out, **options, report=report)
+    output.result(summary, lambda console: show.attack(console, summary))
+
+
 def _one(subject: list[Path], form: str) -> Path:
     if len(subject) != 1:
         raise typer.BadParameter(f"`evaluate {form}` takes one run folder, found {len(subject)} arguments.")
@@ -128,5 +147,5 @@ def _two(subject: list[Path], form: str) -> tuple[Path, Path]:
 
 CALLS = {
     MODEL: _model, SYNTHETIC: _synthetic, RUNS: _runs, CLIENTS: _clients, CLIPPING: _clipping, GAP: _gap,
-    SURFACE: _surface, SURROGATES: _surrogates, MATCHING: _matching,
+    SURFACE: _surface, SURROGATES: _surrogates, MATCHING: _matching, ATTACK: _attack,
 }  # fmt: skip

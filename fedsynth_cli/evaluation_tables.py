@@ -191,3 +191,31 @@ def matching(console: Console, summary: dict[str, Any]) -> None:
         lines.append(f"Without a gradient, but for rounding: {', '.join(summary['without_gradient'])}.")
     for line in [*lines, *([summary["note"]] if "note" in summary else [])]:
         console.print(line, markup=False, highlight=False)
+
+
+def attack(console: Console, summary: dict[str, Any]) -> None:
+    beside = summary["held_out"] is not None
+    rows = []
+    for told in summary["files"]:
+        name = told["file"].rpartition("/")[2].removesuffix(".safetensors")
+        cosines = [f"{told[key]:.3f}" for key in ("cosine_to_first", "attack_cosine")]
+        rows.append([name, *cosines, *_alike(told, beside)])
+        if "own_images" in told:
+            rows.append(["  its own images", "", "", *_alike(told["own_images"], beside)])
+    names = {"noise": "noise", "other_images": "other images", "class_means": "means of classes"}
+    rows += [[f"({names[name]})", "", "", *_alike(told, beside)] for name, told in summary["yardsticks"].items()]
+    columns = ["attack on", "cos to 1st", "reached", "MSE", "PSNR", "SSIM", *(["identified"] if beside else [])]
+    table(console, columns, rows)
+    lines = [
+        f"{summary['images']} images looked for, labels {summary['labels']}, {summary['restarts']} × "
+        f"{summary['attack_steps']} steps; in brackets: what those reach who never saw an update.",
+    ]
+    if beside:
+        lines.append(f"identified: nearer to its private image than to any of {summary['held_out']:,} others.")
+    for line in [*lines, summary["note"]]:
+        console.print(line, markup=False, highlight=False)
+
+
+def _alike(told: dict[str, Any], beside: bool) -> list[str]:
+    spelled = [f"{told['mse']:.4f}", f"{told['psnr']:.1f}", f"{told['ssim']:.2f}"]
+    return [*spelled, *([str(told.get("identified", ""))] if beside else [])]

@@ -1,10 +1,11 @@
-"""`fedsynth evaluate`: nine measurements; what the first argument is, or a flag, decides which."""
+"""`fedsynth evaluate`: ten measurements; what the first argument is, or a flag, decides which."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 
 from fedsynth_cli import evaluation_forms as forms
@@ -16,7 +17,8 @@ def evaluate(
     subject: Annotated[
         list[Path],
         typer.Argument(
-            metavar="MODEL DATA | SYNTHETIC REAL… | RUN…", help="A model and a dataset; datasets; or run folders."
+            metavar="MODEL DATA|FILE… | SYNTHETIC REAL… | RUN…",
+            help="A model and a dataset; datasets; run folders; or a model and updates.",
         ),
     ],
     out: Out,
@@ -42,10 +44,8 @@ def evaluate(
     ] = None,
     held_out: Annotated[
         Path | None,
-        typer.Option(
-            help="Real images that nobody trained on; else the real ones, leaving one out.", show_default=False,
-            rich_help_panel=forms.SYNTHETIC,
-        ),
+        typer.Option(help="Real images that nobody trained on; else the real ones, leaving one out, or, with --attack, "
+                     "none.", show_default=False, rich_help_panel=forms.SYNTHETIC),
     ] = None,
     pairs: Annotated[
         Path | None,
@@ -114,7 +114,8 @@ def evaluate(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Of the random directions (default 0).", show_default=False, rich_help_panel=forms.SURFACE),
+        typer.Option(help="Of the random directions, or of the attack (default 0).", show_default=False,
+                     rich_help_panel=forms.SURFACE),
     ] = None,
     sharpness_rho: Annotated[
         float | None,
@@ -145,6 +146,41 @@ def evaluate(
         float | None,
         typer.Option(help="η of these steps (default: the set's own; feddm 0.01).", show_default=False,
                      rich_help_panel=forms.MATCHING),
+    ] = None,
+    attack: Annotated[
+        str | None,
+        typer.Option(help="Images from updates, messages or proxies (Geiping et al. 2020).", show_default=False,
+                     click_type=click.Choice(["inverting-gradients"]), rich_help_panel=forms.ATTACK),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="DATA", help="The private images that the update was trained on.", show_default=False,
+                     rich_help_panel=forms.ATTACK),
+    ] = None,
+    images: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many to look for (default: as many as --against holds).", show_default=False,
+                     rich_help_panel=forms.ATTACK),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Told to the attacker, or inferred from the last bias; soft ones, optimised too, if there "
+                     "are as many images as classes (default inferred).", show_default=False,
+                     click_type=click.Choice(["known", "inferred"]), rich_help_panel=forms.ATTACK),
+    ] = None,
+    attack_steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Steps of Adam (default 1000).", show_default=False, rich_help_panel=forms.ATTACK),
+    ] = None,
+    total_variation: Annotated[
+        float | None,
+        typer.Option(help="Weight of the smoothness of images (default 0.001).", show_default=False,
+                     rich_help_panel=forms.ATTACK),
+    ] = None,
+    restarts: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of which the cheapest counts (default 2).", show_default=False,
+                     rich_help_panel=forms.ATTACK),
     ] = None,
     device: Device = "auto",
     force: Force = False,
@@ -193,6 +229,11 @@ def evaluate(
 
     Example: fedsynth evaluate model-0000.safetensors private/data.parquet --matching outbox/surrogate-0001.safetensors
     -o private/quality.json --picture private/quality.png
+
+    What an update, or its TOFU proxy, tells an attacker of single images. Private.
+
+    Example: fedsynth evaluate model-0000.safetensors private/update-0001.safetensors outbox/proxy-0001.safetensors
+    --attack inverting-gradients --against private/data.parquet -o private/attack.json --picture private/attack.png
     """
     form = _flagged(
         {
@@ -202,6 +243,7 @@ def evaluate(
             forms.SURFACE: surface is not None,
             forms.SURROGATES: surrogates,
             forms.MATCHING: matching is not None,
+            forms.ATTACK: attack is not None,
         }
     )
     form = form or _form(subject)
@@ -210,7 +252,9 @@ def evaluate(
         "pairs": pairs, "target": target, "delta": delta, "csv": csv, "name": name, "round": round, "share": share,
         "clipping": clipping, "surface": surface, "span": span, "points": points, "seed": seed,
         "sharpness_rho": sharpness_rho, "sheet": sheet, "matching": matching, "matching_steps": matching_steps,
-        "learning_rate": learning_rate, "device": None if device == "auto" else device,
+        "learning_rate": learning_rate, "attack": attack, "against": against, "images": images, "labels": labels,
+        "attack_steps": attack_steps, "total_variation": total_variation, "restarts": restarts,
+        "device": None if device == "auto" else device,
     }  # fmt: skip
     given = {option: value for option, value in given.items() if value not in (None, [])}
     _check_options(form, given, subject[0])
