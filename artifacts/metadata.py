@@ -116,6 +116,8 @@ class Metadata:
         for name in self.disclosures:
             _require(name in DISCLOSURES, f"unknown disclosure {name!r}")
         _require(list(self.disclosures) == sorted(set(self.disclosures)), "disclosures are not sorted and unique")
+        plain = not (self.privacy or self.disclosures)
+        _require(plain or KINDS[self.kind].from_data, f"a {self.kind} is made from no data: no events, no disclosures")
         for name, value in self.counts.items():
             _require(name in DISCLOSURES, f"unknown count {name!r}")
             _require(type(value) is int and value >= 0, f"the count {name!r} is not a whole number")

@@ -10,7 +10,7 @@ import click
 import typer
 
 from artifacts.errors import FedsynthError
-from fedsynth_cli.commands import COMMANDS, listed, load
+from fedsynth_cli.commands import COMMANDS, GROUPS, listed, load, load_group
 
 INTERRUPTED = 130
 _COMPLETION = "_FEDSYNTH_COMPLETE"  # set by the shell's completion script
@@ -46,7 +46,10 @@ def assemble(arguments: list[str]) -> typer.Typer:
     app.callback()(_root)
     called = next((word for word in arguments if not word.startswith("-")), None)
     for name, panel in COMMANDS.items():
-        if name == called or _COMPLETION in os.environ:
+        wanted = name == called or _COMPLETION in os.environ
+        if wanted and name in GROUPS:
+            app.add_typer(load_group(name), name=name, rich_help_panel=panel)
+        elif wanted:
             app.command(name, rich_help_panel=panel)(load(name))
         elif called not in COMMANDS:
             app.command(name, rich_help_panel=panel)(listed(name))

@@ -13,6 +13,7 @@ from typing import Any
 
 from artifacts import dataset_file, ledger, tensors_file
 from artifacts.errors import InputError
+from artifacts.kinds import KINDS
 from artifacts.metadata import Metadata
 from artifacts.places import Place, RunFolder
 from stages.privacy.events import PrivacyEvent
@@ -68,6 +69,8 @@ def _read_place(place: Place, found: Found) -> None:
     entries = ledger.read(place.ledger).entries
     for entry in entries:
         where = f"{place.base.name}/{entry.file}"
+        if _is_free(entry.kind, entry.privacy, entry.disclosures):
+            continue
         _charge(where, place.base.name, entry.round, entry.privacy, entry.disclosures, found)
     entered = {entry.file for entry in entries}
     for path in sorted(place.outbox.iterdir()) if place.outbox.is_dir() else []:
@@ -83,8 +86,16 @@ def _read_file(path: Path, found: Found) -> None:
         return
     if metadata.custody == "private":
         found.notes.append(f"{path} is private: this is what it would cost if it left.")
+    if _is_free(metadata.kind, metadata.privacy, metadata.disclosures):
+        found.notes.append(f"{path} is made from no private data, and costs nothing.")
+        return
     who = metadata.client or "server"
     _charge(str(path), who, metadata.round, metadata.privacy, metadata.disclosures, found)
+
+
+def _is_free(kind: str, privacy: Sequence[Any], disclosures: Sequence[str]) -> bool:
+    """Fresh keys and the like: nothing about anybody's data could stand there. An unknown kind is never free."""
+    return kind in KINDS and not KINDS[kind].from_data and not privacy and not disclosures
 
 
 def _charge(

@@ -123,4 +123,6 @@ def epsilon_in_words(metadata: Metadata) -> str:
         return "finite: fedsynth account --delta D says how much"
     if metadata.custody not in ("outbound", "private"):
         return "not a client's file"
+    if not KINDS[metadata.kind].from_data:
+        return "none: no private data went into it"
     return "∞ (derived from private data without noise)"

@@ -42,3 +42,9 @@ def test_private_records_by_hand(tmp_path):
     out = run_example("private_records.sh", tmp_path / "run")
     assert "exit code 4" in out and "PASS" in out
     assert "finite" in out and "∞" not in out
+
+
+def test_secure_aggregation_by_hand(tmp_path):
+    out = run_example("secagg.sh", tmp_path / "run")
+    assert "PASS" in out and "dropped    02" in out
+    assert (tmp_path / "run/server/outbox/model-0001.safetensors").exists()

@@ -11,6 +11,8 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
+import typer
+
 _CLIENT, _SERVER, _ANYONE = "At a client", "At the server", "Anyone"
 _SIMULATION = "Whole federations"
 
@@ -21,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "encode": _CLIENT,
     "train-generator": _CLIENT,
     "synthesize": _CLIENT,
+    "secagg": _CLIENT,
     "init-model": _SERVER,
     "sample-clients": _SERVER,
     "aggregate": _SERVER,
@@ -36,12 +39,21 @@ COMMANDS: dict[str, str] = {
     "batch": _SIMULATION,
 }
 
+# Commands with subcommands: their file has a function `group` beside.
+GROUPS = frozenset({"secagg"})
+
 
 def load(name: str) -> Callable[..., None]:
     """The function that a command calls, with all its options."""
     module = name.replace("-", "_")
     function: Callable[..., None] = getattr(importlib.import_module(f"{__name__}.{module}"), module)
     return function
+
+
+def load_group(name: str) -> typer.Typer:
+    """A command with subcommands."""
+    group: typer.Typer = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").group()
+    return group
 
 
 def listed(name: str) -> Callable[..., None]:

@@ -1,0 +1,249 @@
+"""`fedsynth secagg`: a group of commands, one for each step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from fedsynth_cli.console import Output
+from fedsynth_cli.options import Client, Force, Json, Key, Out, Quiet
+
+_CLIENT, _SERVER, _ONCE = "Each round, at a client", "Each round, at the server", "Once"
+
+Roster = Annotated[Path, typer.Option("--roster", help="The verify keys of all clients.", show_default=False)]
+KeyList = Annotated[
+    Path | None, typer.Option("--keys", help="The round's list of keys; for all but keys.", show_default=False)
+]
+
+
+def secagg() -> None:
+    """Let the server learn the sum of a round's updates and nothing of any single one: secure aggregation, over files.
+
+    A round, client and server in turn: keys, collect, shares, collect, mask, collect, confirm, collect, unmask, sum.
+    Clients may drop out at every step, down to the threshold. Each command takes --json and --quiet.
+
+    Example: fedsynth secagg keys --round 1 -o clients/00/outbox/secagg-keys-0001.safetensors
+    """
+
+
+def identity(
+    out: Out, key: Key = None, client: Client = None, force: Force = False, json: Json = False, quiet: Quiet = False
+) -> None:
+    """Write the public half of a client's signing key, to be carried to the others by a way that they trust.
+
+    Example: fedsynth secagg identity -o clients/00/private/identity.json
+    """
+    from stages.secagg.roster import identity as stage
+
+    Output(as_json=json, quiet=quiet).result(stage(out, key=key, client=client, force=force))
+
+
+def roster(
+    identities: Annotated[list[Path], typer.Argument(help="The clients' identities.")],
+    out: Out,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Put the clients' identities together. Every client keeps a copy, and checks signatures by it.
+
+    Example: fedsynth secagg roster clients/*/private/identity.json -o public/roster.json
+    """
+    from stages.secagg.roster import roster as stage
+
+    Output(as_json=json, quiet=quiet).result(stage(identities, out, force=force))
+
+
+def keys(
+    out: Out,
+    round: Annotated[int, typer.Option("--round", help="The round that begins.", show_default=False)],
+    key: Key = None,
+    client: Client = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Step 0: make fresh keys for the round and send their public halves, signed.
+
+    Example: fedsynth secagg keys --round 1 -o clients/00/outbox/secagg-keys-0001.safetensors
+    """
+    from stages.secagg.client_steps import keys as stage
+
+    Output(as_json=json, quiet=quiet).result(stage(out, round=round, key=key, client=client, force=force))
+
+
+def shares(
+    listed: Annotated[Path, typer.Argument(metavar="KEYS", help="The server's list of keys.")],
+    out: Out,
+    roster: Roster,
+    least_threshold: Annotated[
+        int, typer.Option("--least-threshold", min=2, help="Refuse a list that lets fewer clients end the round.")
+    ] = 2,
+    key: Key = None,
+    client: Client = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Step 1: check the list of keys; send shares of this client's mask secrets, encrypted for each of the others.
+
+    Example: fedsynth secagg shares server/outbox/secagg-keys-0001.safetensors --roster public/roster.json
+    -o clients/00/outbox/secagg-shares-0001.safetensors
+    """
+    from stages.secagg.client_steps import shares as stage
+
+    summary = stage(
+        listed, out, roster=roster, least_threshold=least_threshold, key=key, client=client, force=force
+    )  # fmt: skip
+    Output(as_json=json, quiet=quiet).result(summary)
+
+
+def mask(
+    shares: Annotated[Path, typer.Argument(metavar="SHARES", help="The server's list of shares.")],
+    model: Annotated[Path, typer.Argument(help="The model that the round began with.")],
+    update: Annotated[Path, typer.Argument(help="The client's update, or the message that encode made of it.")],
+    out: Out,
+    key: Key = None,
+    client: Client = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Step 2: send the update under masks. Once a round: another one is refused, --force or not.
+
+    Example: fedsynth secagg mask server/outbox/secagg-shares-0001.safetensors public/model-0000.safetensors
+    clients/00/private/update-0001.safetensors -o clients/00/outbox/secagg-masked-0001.safetensors
+    """
+    from stages.secagg.mask import mask as stage
+
+    summary = stage(shares, model, update, out, key=key, client=client, force=force)
+    Output(as_json=json, quiet=quiet).result(summary)
+
+
+def confirm(
+    survivors: Annotated[Path, typer.Argument(help="The server's survivor list.")],
+    out: Out,
+    key: Key = None,
+    client: Client = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Step 3a: sign the survivor list that this client was shown, so that the server can show one only.
+
+    Example: fedsynth secagg confirm server/outbox/secagg-survivors-0001.safetensors
+    -o clients/00/outbox/secagg-survivors-0001.safetensors
+    """
+    from stages.secagg.unmask import confirm as stage
+
+    Output(as_json=json, quiet=quiet).result(stage(survivors, out, key=key, client=client, force=force))
+
+
+def unmask(
+    confirmed: Annotated[Path, typer.Argument(metavar="CONFIRMED", help="The survivor list, countersigned.")],
+    out: Out,
+    key: Key = None,
+    client: Client = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Step 3b: give what uncovers the sum, of each peer one kind of share; then forget the round's secrets.
+
+    Example: fedsynth secagg unmask server/outbox/secagg-confirmed-0001.safetensors
+    -o clients/00/outbox/secagg-unmask-0001.safetensors
+    """
+    from stages.secagg.unmask import unmask as stage
+
+    Output(as_json=json, quiet=quiet).result(stage(confirmed, out, key=key, client=client, force=force))
+
+
+def collect(
+    files: Annotated[list[Path], typer.Argument(help="The clients' files of one step.")],
+    out: Out,
+    roster: Roster,
+    keys: KeyList = None,
+    threshold: Annotated[
+        int | None,
+        typer.Option(help="keys: so many must stay to the end; more than half, and that if not given (t)."),
+    ] = None,
+    range: Annotated[
+        float | None,
+        typer.Option("--range", help="keys: values lie in ±RANGE. Leave it out for noise shares.", show_default=False),
+    ] = None,
+    bits: Annotated[int | None, typer.Option(help="keys: bits of a value within the range (20).")] = None,
+    modulus: Annotated[
+        str | None, typer.Option(help="keys: bits of a masked value (32).", click_type=click.Choice(["32", "64"]))
+    ] = None,
+    receiver: Annotated[
+        str | None, typer.Option("--for", help="shares: only those for this client.", show_default=False)
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """After each step: check what the clients sent and write the list that goes down to them.
+
+    Keys become the list of keys, shares the list of shares, masked updates the survivor list, signatures of that one
+    the countersigned list.
+
+    Example: fedsynth secagg collect clients/*/outbox/secagg-keys-0001.safetensors --roster public/roster.json
+    --range 1 -o server/outbox/secagg-keys-0001.safetensors
+    """
+    from stages.secagg.collect import Terms
+    from stages.secagg.collect import collect as stage
+
+    terms = Terms(threshold=threshold, range=range, bits=bits, modulus=None if modulus is None else int(modulus))
+    summary = stage(files, out, roster=roster, keys=keys, terms=terms, receiver=receiver, force=force)
+    Output(as_json=json, quiet=quiet).result(summary)
+
+
+def secure_sum(
+    files: Annotated[list[Path], typer.Argument(help="The survivors' masked updates, and their answers to unmask.")],
+    out: Out,
+    roster: Roster,
+    keys: Annotated[Path, typer.Option("--keys", help="The round's list of keys.", show_default=False)],
+    shares: Annotated[Path, typer.Option("--shares", help="The round's list of shares.", show_default=False)],
+    survivors: Annotated[
+        Path, typer.Option("--survivors", help="The survivor list, countersigned.", show_default=False)
+    ],
+    result: Annotated[
+        str, typer.Option("--as", help="What to write.", click_type=click.Choice(["mean", "sum"]))
+    ] = "mean",
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """The end: take the masks off the sum and write it as the server's update, for aggregate or decode --apply.
+
+    Example: fedsynth secagg sum clients/*/outbox/secagg-masked-0001.safetensors
+    clients/*/outbox/secagg-unmask-0001.safetensors --roster public/roster.json
+    --keys server/outbox/secagg-keys-0001.safetensors --shares server/outbox/secagg-shares-0001.safetensors
+    --survivors server/outbox/secagg-confirmed-0001.safetensors -o server/private/update-0001.safetensors
+    """
+    from stages.secagg.total import secure_sum as stage
+
+    output = Output(as_json=json, quiet=quiet)
+    kind: Any = result
+    with output.progress("sum") as report:
+        summary = stage(
+            files, out, roster=roster, keys=keys, shares=shares, survivors=survivors, result=kind, force=force,
+            report=report,
+        )  # fmt: skip
+    output.result(summary)
+
+
+def group() -> typer.Typer:
+    """The steps as subcommands."""
+    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+    app.callback()(secagg)
+    for function, panel in (
+        (identity, _ONCE), (roster, _ONCE), (keys, _CLIENT), (shares, _CLIENT), (mask, _CLIENT), (confirm, _CLIENT),
+        (unmask, _CLIENT), (collect, _SERVER),
+    ):  # fmt: skip
+        app.command(function.__name__, rich_help_panel=panel)(function)
+    app.command("sum", rich_help_panel=_SERVER)(secure_sum)
+    return app

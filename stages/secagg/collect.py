@@ -1,0 +1,225 @@
+"""`secagg collect`: the server's part between the clients' steps. One kind of file in, one list out, for all to read.
+
+keys → the list of keys · shares → the list of shares · masked updates → the survivor list · signatures of that list →
+the countersigned list. Each file is checked before it counts; the server needs no secret for any of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from artifacts import tensors_file
+from artifacts.errors import InputError, UsageError
+from artifacts.metadata import InputRef, Metadata
+from artifacts.publish import prepare
+from artifacts.tensors_file import TensorArtifact
+from stages.progress import Summary
+from stages.secagg import shamir
+from stages.secagg.primitives import KEY_BYTES, SEAL_BYTES, SIGNATURE_BYTES
+from stages.secagg.ring import Ring
+from stages.secagg.roster import Roster, read_roster
+from stages.secagg.session import (
+    Session,
+    check_signed,
+    check_threshold,
+    keys_statement,
+    names,
+    read_session,
+    rows,
+    stacked,
+    survivors_statement,
+)
+from stages.secagg.vectors import Vectors
+from stages.versions import versions
+
+CIPHERTEXT_BYTES = 2 * shamir.SHARE_BYTES + SEAL_BYTES
+_COLLECTED = ("secagg-keys", "secagg-shares", "secagg-masked", "secagg-survivors")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What the list of keys declares beside the keys. `threshold` is more than half of the clients if not given."""
+
+    threshold: int | None = None
+    range: float | None = None
+    bits: int | None = None
+    modulus: int | None = None
+
+
+def collect(
+    files: Sequence[Path],
+    out: Path,
+    *,
+    roster: Path,
+    keys: Path | None = None,
+    terms: Terms | None = None,
+    receiver: str | None = None,
+    force: bool = False,
+) -> Summary:
+    """Check what the clients sent in one step and write the list that goes down. `keys` is the round's list of keys."""
+    prepare(out, "downlink", force=force)
+    known = read_roster(roster)
+    if not files:
+        raise UsageError("secagg collect needs at least one file.")
+    metadata, _ = tensors_file.read_header(files[0])
+    kind = metadata.kind
+    if kind not in _COLLECTED:
+        raise InputError(f"{files[0]} is a {kind}; collected are {', '.join(_COLLECTED)}.")
+    if (keys is None) != (kind == "secagg-keys"):
+        raise UsageError("--keys, the round's list of keys, is needed for all but the keys themselves.")
+    if receiver is not None and kind != "secagg-shares":
+        raise UsageError("--for goes with shares.")
+    if terms is not None and terms != Terms() and kind != "secagg-keys":
+        raise UsageError("--threshold, --range, --bits and --modulus go with keys: the list of keys declares them.")
+    if keys is None:
+        return _keys(_read(files, kind), known, terms or Terms(), out, force=force)
+    session = read_session(keys, known)
+    if kind == "secagg-shares":
+        return _shares(_read(files, kind, session), session, known, receiver, out, force=force)
+    if kind == "secagg-masked":
+        return _survivors(files, session, known, out, force=force)
+    return _confirmed(_read(files, kind, session), session, known, out, force=force)
+
+
+def _keys(sent: dict[str, TensorArtifact], known: Roster, terms: Terms, out: Path, *, force: bool) -> Summary:
+    clients = tuple(sent)
+    rounds = {artifact.metadata.round for artifact in sent.values()}
+    if len(rounds) != 1:
+        raise InputError(f"the keys are of different rounds: {sorted(map(str, rounds))}. Give those of one.")
+    round = rounds.pop() or 0
+    params = _checked_terms(terms, len(clients))
+    parts: dict[str, list[bytes]] = {"cipher_keys": [], "mask_keys": [], "signatures": []}
+    for client, artifact in sent.items():
+        for tensor, found in parts.items():
+            width = SIGNATURE_BYTES if tensor == "signatures" else KEY_BYTES
+            found += rows(artifact, tensor, width, (client,))
+        statement = keys_statement(client, round, parts["cipher_keys"][-1], parts["mask_keys"][-1])
+        known.check(client, parts["signatures"][-1], statement, artifact.path)
+    if len({*parts["cipher_keys"], *parts["mask_keys"]}) != 2 * len(clients):
+        raise InputError("two clients sent the same key: one of them repeats the other's. Leave it out.")
+    tensors = {name: stacked(found, len(found[0])) for name, found in parts.items()}
+    about = _about("secagg-keys", "keys", round, sent.values(), {"clients": list(clients), **params})
+    digest = tensors_file.write(out, tensors, about, force=force)
+    return _summary(out, digest, round, clients=list(clients), **params)
+
+
+def _checked_terms(terms: Terms, clients: int) -> dict[str, Any]:
+    threshold = clients // 2 + 1 if terms.threshold is None else terms.threshold
+    modulus = 32 if terms.modulus is None else terms.modulus
+    params: dict[str, Any] = {"threshold": threshold, "modulus": modulus}
+    try:
+        check_threshold(threshold, clients)
+        if terms.range is None:
+            if terms.bits is not None:
+                raise ValueError("--bits goes with --range")
+            return params
+        bits = 20 if terms.bits is None else terms.bits
+        Ring.plain(modulus=modulus, reach=terms.range, bits=bits).check_fits(clients)
+    except ValueError as error:
+        raise UsageError(f"{error}. Choose --threshold, --range, --bits and --modulus that fit.") from error
+    return params | {"range": float(terms.range), "bits": bits}
+
+
+def _shares(
+    sent: dict[str, TensorArtifact], session: Session, known: Roster, receiver: str | None, out: Path, *, force: bool
+) -> Summary:
+    senders = tuple(sent)
+    if receiver is not None and receiver not in session.clients:
+        raise UsageError(f"--for {receiver}: not on the list of keys.")
+    texts, commitments = [], []
+    for client, artifact in sent.items():
+        check_signed(artifact, known)
+        texts.append(ciphertexts(artifact, (client,), session.clients)[0])
+        commitments += rows(artifact, "commitments", 32, (client,))
+    _check_enough(len(senders), session, "sent shares")
+    receivers = session.clients if receiver is None else (receiver,)
+    columns = [session.clients.index(name) for name in receivers]
+    tensors = {"ciphertexts": np.stack(texts)[:, columns], "commitments": stacked(commitments, 32)}
+    params = {"senders": list(senders), "receivers": list(receivers)}
+    about = _about("secagg-shares", "shares", session.round, sent.values(), params, session.reference)
+    digest = tensors_file.write(out, tensors, about, force=force)
+    return _summary(out, digest, session.round, senders=list(senders))
+
+
+def ciphertexts(artifact: TensorArtifact, senders: tuple[str, ...], receivers: tuple[str, ...]) -> Any:
+    """The tensor of encrypted shares, of the shape that it must have."""
+    found = artifact.tensors["ciphertexts"]
+    if names(artifact, "senders") != senders or names(artifact, "receivers") != receivers:
+        raise InputError(f"{artifact.path} names other senders or receivers than it should. Get it again.")
+    wanted = (len(senders), len(receivers), CIPHERTEXT_BYTES)
+    if found.shape != wanted:
+        raise InputError(f"{artifact.path}: its shares have the shape {list(found.shape)}, expected {list(wanted)}.")
+    return found
+
+
+def _survivors(files: Sequence[Path], session: Session, known: Roster, out: Path, *, force: bool) -> Summary:
+    vectors = Vectors(session, known)
+    for path in files:
+        vectors.check(path)
+    there = tuple(sorted(vectors.owners))
+    _check_enough(len(there), session, "sent a masked update")
+    tensors = {"signatures": stacked([], SIGNATURE_BYTES)}
+    params: dict[str, Any] = {"survivors": list(there), "signers": []}
+    about = _about("secagg-survivors", "mask", session.round, [], params, session.reference)
+    digest = tensors_file.write(out, tensors, about, force=force)
+    return _summary(out, digest, session.round, survivors=list(there), dropped=sorted(set(vectors.peers) - set(there)))
+
+
+def _confirmed(sent: dict[str, TensorArtifact], session: Session, known: Roster, out: Path, *, force: bool) -> Summary:
+    first = next(iter(sent.values()))
+    there, signatures = names(first, "survivors"), []
+    for client, artifact in sent.items():
+        if names(artifact, "survivors") != there:
+            raise InputError(f"{artifact.path} signs another survivor list than {first.path}. Show all clients one.")
+        if client not in there:
+            raise InputError(f"{artifact.path} is by {client!r}, who is not among the survivors. Leave it out.")
+        signature = rows(artifact, "signatures", SIGNATURE_BYTES, (client,))[0]
+        known.check(client, signature, survivors_statement(session.id, there), artifact.path)
+        signatures.append(signature)
+    _check_enough(len(signatures), session, "signed the survivor list")
+    tensors = {"signatures": stacked(signatures, SIGNATURE_BYTES)}
+    params = {"survivors": list(there), "signers": list(sent)}
+    about = _about("secagg-survivors", "confirm", session.round, sent.values(), params, session.reference)
+    digest = tensors_file.write(out, tensors, about, force=force)
+    return _summary(out, digest, session.round, survivors=list(there), signers=list(sent))
+
+
+def _read(files: Sequence[Path], kind: str, session: Session | None = None) -> dict[str, TensorArtifact]:
+    """One file of each client, by name, in order."""
+    sent: dict[str, TensorArtifact] = {}
+    for path in files:
+        artifact = tensors_file.read(path, kind=kind)
+        client = artifact.metadata.client
+        if artifact.metadata.custody != "outbound" or client is None:
+            raise InputError(f"{path} is a list of the server's; give the clients' files.")
+        if session is not None:
+            session.check_member(artifact.metadata, path)
+        if client in sent:
+            raise InputError(f"{path} and {sent[client].path} are both from client {client!r}: a client counts once.")
+        sent[client] = artifact
+    return dict(sorted(sent.items()))
+
+
+def _check_enough(found: int, session: Session, did: str) -> None:
+    if found < session.threshold:
+        raise InputError(
+            f"{found} clients {did}, but {session.threshold} are needed. Wait for more; with fewer nothing may be "
+            "uncovered."
+        )
+
+
+def _about(kind: str, step: str, round: int, sent: Any, params: Mapping[str, Any], *inputs: InputRef) -> Metadata:
+    simulation = any(artifact.metadata.simulation for artifact in sent)
+    return Metadata(
+        kind=kind, stage="secagg", method=step, custody="downlink", round=round, params=params, inputs=inputs,
+        simulation=simulation, versions=versions(),
+    )  # fmt: skip
+
+
+def _summary(out: Path, digest: str, round: int, **more: Any) -> Summary:
+    return {"out": str(out), "sha256": digest, "round": round, **more}

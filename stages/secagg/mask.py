@@ -1,0 +1,205 @@
+"""`secagg mask`: a client's update, in whole steps, under masks that vanish from the round's sum. Once a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from artifacts import lineage, tensors_file
+from artifacts.commitments import commit
+from artifacts.errors import InputError, VerificationError
+from artifacts.metadata import InputRef
+from artifacts.tensors_file import TensorArtifact
+from stages.messages import exchanged
+from stages.methods.params.encoding import Encoding
+from stages.model_file import check_fits, read_model, round_of
+from stages.privacy.events import output_digest
+from stages.progress import Summary
+from stages.secagg import masks, shamir
+from stages.secagg.member import Member, Secrets
+from stages.secagg.primitives import ForgeryError, unseal
+from stages.secagg.ring import Ring
+from stages.secagg.session import Session, names, signed
+from stages.spending import refuse_uncovered
+from stages.versions import versions
+
+
+def mask(
+    shares: Path,
+    model: Path,
+    update: Path,
+    out: Path,
+    *,
+    key: Path | None = None,
+    client: str | None = None,
+    force: bool = False,
+) -> Summary:
+    """Write the masked update. `shares` is the server's list of who sent shares; these are the peers to mask with."""
+    member = Member.writing(out, key=key, client=client, force=force)
+    listed = tensors_file.read(shares, kind="secagg-shares")
+    kept = member.secrets(listed.metadata.round)
+    if not kept.cipher_secret:
+        raise InputError(f"round {kept.round} is over for {member.name!r}: it has answered and keeps no secrets.")
+    if kept.session is None:
+        raise InputError(f"{member.name!r} sent no shares in round {kept.round}: run `secagg shares` first.")
+    session = kept.opened
+    received = _received(listed, session, member, kept)
+    source = _source(update, read_model(model), session, member)
+    ring, encoding = ring_of(source, session)
+    vector: Any = masks.flat(source.tensors, np.dtype(np.float32))
+    try:
+        steps = ring.quantised(vector)
+    except ValueError as error:
+        raise InputError(f"{update}: {error}. Clip it (`encode --clip-norm`), or agree on a larger --range.") from error
+    peers = {name: session.mask_keys[name] for name in received if name != member.name}
+    covered = masks.masked(
+        steps, client=member.name, seed=bytes.fromhex(kept.seed), secret=bytes.fromhex(kept.mask_secret),
+        publics=peers, session=session.id,
+    )  # fmt: skip
+    shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
+    tensors = masks.shaped(ring.signed(covered), shapes)
+    private = bool(source.metadata.privacy)
+    about = member.about(
+        "secagg-masked", "mask", session.round, session.reference, *_inputs(source, member),
+        params={"peers": sorted(received), "step": ring.step, "most": ring.most, "encoding": encoding},
+        privacy=source.metadata.privacy, disclosures=() if private else ("update",),
+    )  # fmt: skip
+    simulation = about.simulation or source.metadata.simulation
+    about = replace(about, versions=versions("cryptography", "numpy"), simulation=simulation)
+    about = replace(about, params=signed(about, tensors, member.identity))
+    refuse_uncovered(member.key_path, about.privacy, about.disclosures)
+    member.once("mask", session.round, session.id, output_digest(tensors))
+    member.keep(replace(kept, received=received))
+    digest = tensors_file.write(out, tensors, about, force=force)
+    return {
+        "out": str(out),
+        "sha256": digest,
+        "bytes": out.stat().st_size,
+        "client": member.name,
+        "round": session.round,
+        "peers": len(peers),
+        "disclosures": list(about.disclosures),
+    }
+
+
+def _received(listed: TensorArtifact, session: Session, member: Member, kept: Secrets) -> dict[str, list[str]]:
+    """The shares that each peer made for this client, decrypted, by peer. One that is not its peer's is refused."""
+    path = listed.path
+    if listed.metadata.custody != "downlink":
+        raise InputError(f"{path} is one client's shares; give the list of all that `secagg collect` wrote.")
+    session.check_member(listed.metadata, path)
+    senders, receivers = names(listed, "senders"), names(listed, "receivers")
+    stranger = next((name for name in senders if name not in session.clients), None)
+    if stranger is not None:
+        raise InputError(f"{path} has shares of {stranger!r}, who is not on the list of keys. Ask for another.")
+    if len(senders) < session.threshold:
+        raise InputError(f"{path}: {len(senders)} clients sent shares, {session.threshold} are needed. Wait for more.")
+    texts = listed.tensors["ciphertexts"]
+    if member.name not in receivers or texts.shape[:2] != (len(senders), len(receivers)):
+        raise InputError(f"{path} holds no shares for {member.name!r}. Ask the server for its file.")
+    if member.name not in senders:
+        raise InputError(f"{path} lacks the shares of {member.name!r} itself. Send them to the server.")
+    column = receivers.index(member.name)
+    received = {}
+    for row, sender in enumerate(senders):
+        data = texts[row, column].tobytes()
+        if sender == member.name and data.hex() != (kept.ciphertexts or [])[session.clients.index(sender)]:
+            raise VerificationError(f"{path} has other shares of {sender!r} than it sent. Ask the server for another.")
+        context = {"session": session.id, "from": sender, "to": member.name}
+        try:
+            text = unseal(data, bytes.fromhex(kept.cipher_secret), session.cipher_keys[sender], context)
+            both = [text[: shamir.SHARE_BYTES], text[shamir.SHARE_BYTES :]]
+            for share in both:
+                shamir.from_bytes(share)
+        except (ForgeryError, ValueError):
+            raise VerificationError(
+                f"{path}: the share from {sender!r} for {member.name!r} is not one that {sender!r} made: changed, "
+                "swapped or of another round. Ask the server for another list."
+            ) from None
+        received[sender] = [share.hex() for share in both]
+    return received
+
+
+def _source(path: Path, model: TensorArtifact, session: Session, member: Member) -> TensorArtifact:
+    """The client's own update of this round, private or encoded, for this model."""
+    metadata, _ = tensors_file.read_header(path)
+    if metadata.kind not in ("update", "message"):
+        raise InputError(f"{path} is a {metadata.kind}; only an update or a message adds up. Give one of these.")
+    source = tensors_file.read(path)
+    if source.metadata.client != member.name:
+        raise InputError(f"{path} is of client {source.metadata.client!r}, not of {member.name!r}.")
+    if source.metadata.round != session.round or round_of(model) + 1 != session.round:
+        raise InputError(
+            f"{path} is of round {source.metadata.round} and {model.path} begins round {round_of(model) + 1}; the keys "
+            f"are of round {session.round}."
+        )
+    if model.metadata.custody == "private":
+        raise InputError(f"{model.path} is private: a file that names it would tell its digest. Train from another.")
+    if lineage.by_digest(model, "model") not in source.metadata.inputs:
+        raise InputError(f"{path} was not made from {model.path}. Give the model that it started from.")
+    check_fits(source.tensors, exchanged(model), path)
+    return source
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """What an encoded message says of the noise that it carries."""
+
+    clip_norm: float
+    noise_multiplier: float
+    least_clients: int
+
+
+def ring_of(source: TensorArtifact, session: Session) -> tuple[Ring, dict[str, Any]]:
+    """How the update is written in whole numbers, and the parameters on which all clients of the round must agree."""
+    noise = _noise_of(source)
+    if noise is None:
+        ring = session.plain_ring()
+        if ring is None:
+            raise InputError(
+                f"{source.path} carries no share of noise, and the list of keys declares no range for plain values. "
+                "Collect the keys with --range."
+            )
+        return ring, {}
+    if session.reach is not None:
+        raise InputError(
+            f"{source.path} carries a share of noise, which has its own grid. Collect the keys without --range."
+        )
+    if session.threshold < noise.least_clients:
+        raise InputError(
+            f"{source.path} counts on the noise of {noise.least_clients} clients, but the round may end with "
+            f"{session.threshold}. Collect the keys with --threshold {noise.least_clients} or more."
+        )
+    try:
+        ring = Ring.for_noise(
+            modulus=session.modulus, clip_norm=noise.clip_norm, noise_multiplier=noise.noise_multiplier
+        )
+        ring.check_fits(len(session.clients))
+    except ValueError as error:
+        raise InputError(f"{source.path}: {error}. Collect the keys with --modulus 64.") from error
+    return ring, dict(source.metadata.params)
+
+
+def _noise_of(source: TensorArtifact) -> _Noise | None:
+    """None for an update without a share of noise; one with noise for its records needs no more."""
+    if source.metadata.kind != "message" or not any(e.get("unit") == "client" for e in source.metadata.privacy):
+        return None
+    try:
+        params = Encoding.from_mapping(source.metadata.params)
+        if params.noise_multiplier is None or params.clip_norm is None or params.least_clients is None:
+            raise ValueError("its noise is not described")
+    except ValueError as error:
+        raise InputError(f"{source.path} does not say what noise it carries: {error}. Encode it again.") from error
+    return _Noise(params.clip_norm, params.noise_multiplier / params.shares**0.5, params.least_clients)
+
+
+def _inputs(source: TensorArtifact, member: Member) -> list[InputRef]:
+    """The model by its digest, the private update by a commitment; a message passes on its own."""
+    if source.metadata.kind == "message":
+        return list(source.metadata.inputs)
+    context = {"stage": "secagg", "client": member.name, "round": source.metadata.round}
+    models = [reference for reference in source.metadata.inputs if reference.role == "model"]
+    return [*models, commit(member.key, role="update", kind="update", sha256=source.sha256, context=context)]

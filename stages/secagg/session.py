@@ -1,0 +1,185 @@
+"""The list of keys that opens a session: who takes part, how many must stay, and how numbers are written.
+
+Everything later in the round is bound to the digest of this one file. Clients who were shown different lists are in
+different sessions: nothing of one fits the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from artifacts import tensors_file
+from artifacts.errors import InputError
+from artifacts.metadata import InputRef, Metadata, MetadataError, check_client_name
+from artifacts.tensors_file import TensorArtifact
+from stages.privacy.events import output_digest
+from stages.secagg.primitives import KEY_BYTES, SIGNATURE_BYTES, sign
+from stages.secagg.ring import Ring
+from stages.secagg.roster import Roster
+
+LEAST_CLIENTS = 2
+_FIELDS = {"clients", "threshold", "modulus", "range", "bits"}
+
+
+@dataclass(frozen=True)
+class Session:
+    """One round of secure aggregation, as its list of keys says. Clients stand in the order of their names."""
+
+    id: str
+    round: int
+    clients: tuple[str, ...]
+    threshold: int
+    modulus: int
+    reach: float | None
+    bits: int | None
+    cipher_keys: Mapping[str, bytes]
+    mask_keys: Mapping[str, bytes]
+
+    def point(self, client: str) -> int:
+        """Where the client's Shamir shares stand."""
+        return self.clients.index(client) + 1
+
+    def plain_ring(self) -> Ring | None:
+        """The ring for updates without noise shares, if the list declares a range."""
+        if self.reach is None or self.bits is None:
+            return None
+        return Ring.plain(modulus=self.modulus, reach=self.reach, bits=self.bits)
+
+    @property
+    def reference(self) -> InputRef:
+        return InputRef(role="keys", kind="secagg-keys", sha256=self.id)
+
+    def seed_context(self, client: str) -> dict[str, str]:
+        """What the commitment to a client's seed is bound to."""
+        return {"session": self.id, "client": client}
+
+    def check_member(self, metadata: Metadata, path: Path) -> None:
+        """A later file of this session, by a client on the list or by the server."""
+        if metadata.round != self.round or self.reference not in metadata.inputs:
+            raise InputError(f"{path} belongs to another round or list of keys than this. Give the files of one round.")
+        if metadata.client is not None and metadata.client not in self.clients:
+            raise InputError(f"{path} is from {metadata.client!r}, who is not on the list of keys. Leave it out.")
+
+
+def keys_statement(client: str, round: int, cipher_key: bytes, mask_key: bytes) -> dict[str, Any]:
+    """What a client signs of its keys."""
+    keys = {"cipher_key": cipher_key.hex(), "mask_key": mask_key.hex()}
+    return {"step": "keys", "client": client, "round": round, **keys}
+
+
+def survivors_statement(session: str, survivors: tuple[str, ...]) -> dict[str, Any]:
+    """What every client signs of the survivor list that it was shown."""
+    return {"step": "survivors", "session": session, "survivors": list(survivors)}
+
+
+def check_threshold(threshold: int, clients: int) -> None:
+    """t > n/2, or `ValueError`: two halves must not both reach it, or a lying server could ask each for its kind."""
+    if clients < LEAST_CLIENTS:
+        raise ValueError(f"{clients} client is too few: its update would be the sum")
+    if not clients < 2 * threshold <= 2 * clients:
+        raise ValueError(
+            f"the threshold must be more than half of the {clients} clients and at most all, found {threshold}"
+        )
+
+
+def read_session(path: Path, roster: Roster) -> Session:
+    """The server's list of keys, every signature checked against the roster."""
+    listed = tensors_file.read(path, kind="secagg-keys")
+    params = listed.metadata.params
+    if listed.metadata.custody != "downlink" or params.keys() - {"range", "bits"} != _FIELDS - {"range", "bits"}:
+        raise InputError(f"{path} is one client's keys; give the list of all that `secagg collect` wrote.")
+    clients = names(listed, "clients")
+    cipher_keys = rows(listed, "cipher_keys", KEY_BYTES, clients)
+    mask_keys = rows(listed, "mask_keys", KEY_BYTES, clients)
+    signatures = rows(listed, "signatures", SIGNATURE_BYTES, clients)
+    try:
+        numbers = [params["threshold"], params["modulus"], params.get("bits", 2)]
+        if any(type(n) is not int for n in numbers) or type(params.get("range", 1.0)) is not float:
+            raise ValueError("its numbers are not numbers")
+        session = Session(
+            listed.sha256, _round(listed), clients, params["threshold"], params["modulus"], params.get("range"),
+            params.get("bits"), dict(zip(clients, cipher_keys, strict=True)),
+            dict(zip(clients, mask_keys, strict=True)),
+        )  # fmt: skip
+        check_threshold(session.threshold, len(clients))
+        if (session.reach is None) != (session.bits is None):
+            raise ValueError("it has one of range and bits")
+        ring = session.plain_ring()
+        if ring is not None:
+            ring.check_fits(len(clients))
+    except ValueError as error:
+        raise InputError(f"{path} cannot be a list of keys: {error}. Ask the server for another.") from error
+    if len(set(cipher_keys) | set(mask_keys)) != 2 * len(clients):
+        raise InputError(f"{path}: a key stands there twice. Each client makes two of its own for each round.")
+    for client, signature in zip(clients, signatures, strict=True):
+        statement = keys_statement(client, session.round, cipher_keys[clients.index(client)], session.mask_keys[client])
+        roster.check(client, signature, statement, path)
+    return session
+
+
+def names(artifact: TensorArtifact, field: str) -> tuple[str, ...]:
+    """A list of clients in the metadata: sorted, each once."""
+    found = artifact.metadata.params.get(field)
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise InputError(f"{artifact.path} has no list of {field}. Get it again.")
+    if found != sorted(set(found)):
+        raise InputError(f"{artifact.path}: its list of {field} is not in order, or names a client twice.")
+    try:
+        return tuple(check_client_name(name) for name in found)
+    except MetadataError as error:
+        raise InputError(f"{artifact.path}: {error}.") from None
+
+
+def rows(artifact: TensorArtifact, tensor: str, width: int, owners: tuple[str, ...]) -> list[bytes]:
+    """The rows of a tensor of bytes, one for each owner."""
+    found = artifact.tensors[tensor]
+    if found.shape != (len(owners), width):
+        raise InputError(
+            f"{artifact.path}: {tensor!r} has the shape {list(found.shape)}, expected {[len(owners), width]}. "
+            "Get the file again."
+        )
+    return [row.tobytes() for row in found]
+
+
+def stacked(parts: list[bytes], width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.frombuffer(b"".join(parts), np.uint8).reshape(len(parts), width)
+
+
+def signed(metadata: Metadata, tensors: Mapping[str, Any], identity: bytes) -> dict[str, Any]:
+    """The metadata's parameters with the client's signature of all that the file says."""
+    return {**metadata.params, "signature": sign(identity, _statement(metadata, tensors)).hex()}
+
+
+def check_signed(artifact: TensorArtifact, roster: Roster) -> None:
+    """Refuse a file that is not, to the last value, what the client whom it names signed."""
+    found = artifact.metadata.params.get("signature")
+    try:
+        signature = bytes.fromhex(found if isinstance(found, str) else "")
+    except ValueError:
+        signature = b""
+    statement = _statement(artifact.metadata, artifact.tensors)
+    roster.check(artifact.metadata.client or "", signature, statement, artifact.path)
+
+
+def _statement(metadata: Metadata, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "step": metadata.kind,
+        "client": metadata.client,
+        "round": metadata.round,
+        "params": {name: value for name, value in metadata.params.items() if name != "signature"},
+        "inputs": [reference.to_json() for reference in metadata.inputs],
+        "privacy": [dict(event) for event in metadata.privacy],
+        "disclosures": list(metadata.disclosures),
+        "tensors": output_digest(tensors),
+    }
+
+
+def _round(artifact: TensorArtifact) -> int:
+    if artifact.metadata.round is None:
+        raise InputError(f"{artifact.path} names no round. Get it again.")
+    return artifact.metadata.round

@@ -1,0 +1,126 @@
+"""The masked updates of a round at the server: each checked, all of one shape, one grid and one model, then added."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from artifacts import tensors_file
+from artifacts.errors import InputError
+from artifacts.metadata import InputRef
+from artifacts.tensors_file import TensorArtifact
+from stages.secagg.masks import Words, flat
+from stages.secagg.ring import Ring
+from stages.secagg.roster import Roster
+from stages.secagg.session import Session, check_signed, names
+
+_AGREED = ("peers", "step", "most", "encoding")
+
+
+class Vectors:
+    """Reads them one at a time: memory is one sum and one file, whatever the number of clients."""
+
+    def __init__(self, session: Session, roster: Roster) -> None:
+        self._session, self._roster = session, roster
+        self.owners: dict[str, Path] = {}
+        self.references: list[InputRef] = []
+        self.events: list[dict[str, Any]] = []
+        self.disclosures: set[str] = set()
+        self.simulation = False
+        self._first: TensorArtifact | None = None
+        self._total: Words | None = None
+        self._told: dict[str, Any] = {}
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Those who sent shares: all of these masked with one another."""
+        return tuple(self._told["peers"])
+
+    @property
+    def encoding(self) -> dict[str, Any]:
+        """The parameters of the noise, where there are shares of it."""
+        return dict(self._told["encoding"])
+
+    @property
+    def model(self) -> InputRef:
+        (reference,) = self._told["inputs"]
+        assert isinstance(reference, InputRef)
+        return reference
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return dict(self._told["shapes"])
+
+    @property
+    def ring(self) -> Ring:
+        noisy = bool(self.encoding)
+        reach = None if noisy else self._session.reach
+        return Ring(self._session.modulus, self._told["step"], self._told["most"], reach)
+
+    @property
+    def total(self) -> Words:
+        assert self._total is not None
+        return self._total
+
+    def add(self, path: Path) -> None:
+        """Check one file and add it to the sum."""
+        artifact = self.check(path)
+        vector: Any = flat(artifact.tensors, np.dtype(f"<i{self._session.modulus // 8}"))
+        words = vector.view(f"<u{self._session.modulus // 8}")
+        if self._total is None:
+            self._total = words
+        else:
+            self._total += words
+
+    def check(self, path: Path) -> TensorArtifact:
+        """The file is of this session, signed by its client, and like the others."""
+        artifact = tensors_file.read(path, kind="secagg-masked")
+        metadata, client = artifact.metadata, str(artifact.metadata.client)
+        self._session.check_member(metadata, path)
+        check_signed(artifact, self._roster)
+        if client in self.owners:
+            raise InputError(f"{path} and {self.owners[client]} are both from client {client!r}: a client counts once.")
+        self._check_like(artifact, client)
+        self.owners[client] = path
+        self.references.append(InputRef(role="masked", kind="secagg-masked", sha256=artifact.sha256))
+        self.events += [dict(event) for event in metadata.privacy]
+        self.disclosures |= set(metadata.disclosures)
+        self.simulation |= metadata.simulation
+        return artifact
+
+    def _check_like(self, artifact: TensorArtifact, client: str) -> None:
+        path, params = artifact.path, artifact.metadata.params
+        models = [reference for reference in artifact.metadata.inputs if reference.role == "model"]
+        told = {name: params.get(name) for name in _AGREED}
+        told |= {"inputs": models, "shapes": {spec.name: spec.shape for spec in artifact.specs}}
+        told["private"] = bool(artifact.metadata.privacy)
+        if self._first is None:
+            self._check_sound(artifact, told)
+            self._first, self._told = artifact, told
+        odd = next((name for name, value in told.items() if value != self._told[name]), None)
+        if odd is not None:
+            what = {"inputs": "model", "private": "kind of noise", "encoding": "noise"}.get(odd, odd)
+            raise InputError(
+                f"{path} has another {what} than {self._first.path}: their sum would mean nothing, or hide less than "
+                "each claims. Mask all updates of a round alike."
+            )
+        if client not in self.peers:
+            raise InputError(f"{path} is from {client!r}, who is not among its own peers. Get it again.")
+
+    def _check_sound(self, artifact: TensorArtifact, told: dict[str, Any]) -> None:
+        path, session = artifact.path, self._session
+        names(artifact, "peers")
+        ring = session.plain_ring()
+        numbers = type(told["step"]) is float and told["step"] > 0 and type(told["most"]) is int and told["most"] > 0
+        fits = numbers and len(session.clients) * told["most"] < 2 ** (session.modulus - 1)
+        if not fits or not isinstance(told["encoding"], dict) or len(told["inputs"]) != 1:
+            raise InputError(f"{path} does not say how its numbers are to be read. Get it again.")
+        if ring is not None and (told["step"], told["most"], told["encoding"]) != (ring.step, ring.most, {}):
+            raise InputError(f"{path} is on another grid than the list of keys declares. Mask the update again.")
+        wanted = "I32" if session.modulus == 32 else "I64"
+        if any(spec.dtype != wanted for spec in artifact.specs):
+            raise InputError(f"{path} is not modulo 2^{session.modulus}, as the list of keys declares. Get it again.")
+        if not set(told["peers"]) <= set(session.clients) or len(told["peers"]) < session.threshold:
+            raise InputError(f"{path} was masked with others than the list of keys has. Get it again.")
