@@ -23,6 +23,7 @@ from stages.privacy.accountant import (
     INFINITE,
     Accountant,
     Epsilon,
+    Orders,
     across,
     adjacency_of,
     calibrated,
@@ -41,12 +42,16 @@ def account(
     targets: Sequence[Path],
     *,
     delta: float,
+    orders: Orders = "fine",
     csv: Path | None = None,
     picture: Path | None = None,
     force: bool = False,
     report: Report = silent,
 ) -> Summary:
-    """ε for each client and unit, of files, of a participant's folder or of a whole run."""
+    """ε for each client and unit, of files, of a participant's folder or of a whole run.
+
+    Any list of Rényi orders gives a bound. The fine one is the lowest; `papers` gives the figures that papers print.
+    """
     _prepare(csv, picture, delta, force=force)
     found = read_charges(targets)
     try:
@@ -54,16 +59,16 @@ def account(
         rows, curve = [], []
         groups = _groups(found.charged)
         for number, ((who, unit), files) in enumerate(groups.items(), start=1):
-            rows.append(_row(who, unit, files, delta))
+            rows.append(_row(who, unit, files, delta, orders))
             if csv is not None or picture is not None:
-                curve += _curve(who, unit, files, delta)
+                curve += _curve(who, unit, files, delta, orders)
             report(number, len(groups), who)
         units = {unit for who, unit in groups if who != "server"} - {""}
-        totals = [_total(unit, groups, delta) for unit in sorted(units)]
+        totals = [_total(unit, groups, delta, orders) for unit in sorted(units)]
     except ValueError as error:
         raise InputError(f"{error}.") from error
     _write(csv, picture, curve, delta, force=force)
-    return {"delta": delta, "clients": rows, "across_clients": totals, "notes": found.notes}
+    return {"delta": delta, "orders": orders, "clients": rows, "across_clients": totals, "notes": found.notes}
 
 
 def plan(
@@ -77,6 +82,7 @@ def plan(
     adjacency: Adjacency = "add-or-remove",
     participation: float | None = None,
     by: Accountant = "pld",
+    orders: Orders = "fine",
     csv: Path | None = None,
     picture: Path | None = None,
     force: bool = False,
@@ -102,7 +108,7 @@ def plan(
             event = planned(
                 sampling_rate=sampling_rate, noise_multiplier=sigma or 0.0, steps=total, adjacency=adjacency
             )
-            return epsilon([event], delta=delta)
+            return epsilon([event], delta=delta, orders=orders)
 
         result = after(rounds)
         two_rates = None
@@ -165,10 +171,10 @@ def _uncovered(file: Charged, unit: str) -> str:
     return file.uncovered
 
 
-def _row(who: str, unit: str, files: Sequence[Charged], delta: float) -> dict[str, Any]:
+def _row(who: str, unit: str, files: Sequence[Charged], delta: float, orders: Orders) -> dict[str, Any]:
     events = _events(files, unit)
     uncovered = [{"file": file.where, "why": why} for file in files if (why := _uncovered(file, unit))]
-    rest = epsilon(events, delta=delta)
+    rest = epsilon(events, delta=delta, orders=orders)
     return {
         "client": who,
         "unit": unit or None,
@@ -178,36 +184,38 @@ def _row(who: str, unit: str, files: Sequence[Charged], delta: float) -> dict[st
         "events": len(events),
         "epsilon": epsilon_json(INFINITE if uncovered else rest),
         "rest": epsilon_json(rest) if uncovered and events else None,
-        "alone": epsilon_json(_alone(files, unit, delta)) if any(event.shares > 1 for event in events) else None,
+        "alone": epsilon_json(_alone(files, unit, delta, orders)) if any(e.shares > 1 for e in events) else None,
         "uncovered": uncovered,
     }
 
 
-def _alone(files: Sequence[Charged], unit: str, delta: float) -> Epsilon:
+def _alone(files: Sequence[Charged], unit: str, delta: float, orders: Orders) -> Epsilon:
     """ε to someone who sees the files one by one, with no more noise than each carries."""
-    return epsilon([alone(event) for event in _events(files, unit)], delta=delta)
+    return epsilon([alone(event) for event in _events(files, unit)], delta=delta, orders=orders)
 
 
-def _total(unit: str, groups: dict[tuple[str, str], list[Charged]], delta: float) -> dict[str, Any]:
+def _total(unit: str, groups: dict[tuple[str, str], list[Charged]], delta: float, orders: Orders) -> dict[str, Any]:
     """Rule 5: the maximum if people are disjoint, else the composition."""
     mine = [files for (who, of), files in groups.items() if of == unit and who != "server"]
-    disjoint, together = across([_events(files, unit) for files in mine], delta=delta)
+    disjoint, together = across([_events(files, unit) for files in mine], delta=delta, orders=orders)
     if any(_uncovered(file, unit) for (who, _), files in groups.items() for file in files if who != "server"):
         disjoint, together = INFINITE, INFINITE
     return {"unit": unit, "if_disjoint": epsilon_json(disjoint), "if_one_is_in_all": epsilon_json(together)}
 
 
-def _curve(who: str, unit: str, files: Sequence[Charged], delta: float) -> list[CurveRow]:
+def _curve(who: str, unit: str, files: Sequence[Charged], delta: float, orders: Orders) -> list[CurveRow]:
     rows = []
     for number in thinned(sorted({file.round for file in files})):
-        rows.append((who, unit, number, *epsilon_after(files, unit, number, delta)))
+        rows.append((who, unit, number, *epsilon_after(files, unit, number, delta, orders)))
     return rows
 
 
-def epsilon_after(files: Sequence[Charged], unit: str, number: int, delta: float) -> tuple[Epsilon, Epsilon]:
+def epsilon_after(
+    files: Sequence[Charged], unit: str, number: int, delta: float, orders: Orders = "fine"
+) -> tuple[Epsilon, Epsilon]:
     """ε of the files of the first `number` rounds, and of those of their events that there are."""
     so_far = [file for file in files if file.round <= number]
-    rest = epsilon(_events(so_far, unit), delta=delta)
+    rest = epsilon(_events(so_far, unit), delta=delta, orders=orders)
     return (INFINITE if any(_uncovered(file, unit) for file in so_far) else rest), rest
 
 

@@ -23,6 +23,13 @@ def account(
         list[str], typer.Argument(metavar="FILE… | RUN | plan", help="Files, a client's folder, a run; or: plan.")
     ],
     delta: Annotated[float, typer.Option(help="δ: the probability left to chance. No default.", show_default=False)],
+    orders: Annotated[
+        str,
+        typer.Option(
+            help="Rényi orders: fine, or papers (1.1, 1.2 … 10.9, 12 … 63), on which published figures were computed.",
+            click_type=click.Choice(["fine", "papers"]),
+        ),
+    ] = "fine",
     csv: Annotated[Path | None, typer.Option(help="CSV: ε after each round.", show_default=False)] = None,
     picture: Annotated[Path | None, typer.Option(help="PNG: ε over rounds.", show_default=False)] = None,
     sampling_rate: Annotated[
@@ -83,7 +90,7 @@ def account(
     }  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
     output = Output(as_json=json, quiet=quiet)
-    outputs: dict[str, Any] = {"delta": delta, "csv": csv, "picture": picture, "force": force}
+    outputs: dict[str, Any] = {"delta": delta, "orders": orders, "csv": csv, "picture": picture, "force": force}
     if targets == ["plan"]:
         for name in ("sampling_rate", "steps"):
             if name not in given:

@@ -17,6 +17,7 @@ from stages.privacy.events import LEAST_NOISE, MOST_NOISE, Adjacency, PrivacyEve
 from stages.privacy.renyi import Charge
 
 Accountant = Literal["pld", "rdp"]
+Orders = Literal["fine", "papers"]
 
 _TINY_DELTA = 1e-15
 # Beyond this no one is protected, and e^−ε comes near the smallest number that float64 has.
@@ -42,9 +43,9 @@ class Epsilon:
 NOTHING, INFINITE = Epsilon(0.0, 0.0), Epsilon(math.inf, math.inf)
 
 
-def epsilon(events: Iterable[PrivacyEvent], *, delta: float) -> Epsilon:
+def epsilon(events: Iterable[PrivacyEvent], *, delta: float, orders: Orders = "fine") -> Epsilon:
     """ε of all events together, each id once. Raises `ValueError` for events of two units, which do not add up."""
-    return _epsilon(_charges(distinct(events)), _checked_delta(delta))
+    return _epsilon(_charges(distinct(events)), _checked_delta(delta), orders)
 
 
 def filtered(events: Iterable[PrivacyEvent], *, delta: float, order: float) -> float:
@@ -52,15 +53,17 @@ def filtered(events: Iterable[PrivacyEvent], *, delta: float, order: float) -> f
     return max(0.0, renyi.at_order(_charges(distinct(events)), order, _checked_delta(delta)))
 
 
-def across(clients: Sequence[Sequence[PrivacyEvent]], *, delta: float) -> tuple[Epsilon, Epsilon]:
+def across(
+    clients: Sequence[Sequence[PrivacyEvent]], *, delta: float, orders: Orders = "fine"
+) -> tuple[Epsilon, Epsilon]:
     """ε over all clients: if no person is in two clients' data, the maximum; if one may be in all, the composition.
 
     A record is not a person: whoever has several records, in one client or in many, has more at stake (rule 5).
     """
-    each = [epsilon(events, delta=delta) for events in clients] or [NOTHING]
+    each = [epsilon(events, delta=delta, orders=orders) for events in clients] or [NOTHING]
     disjoint = Epsilon(max(e.pld for e in each), max(e.rdp for e in each))
     together = [event for events in clients for event in distinct(events)]
-    return disjoint, _epsilon(_charges(together), _checked_delta(delta))
+    return disjoint, _epsilon(_charges(together), _checked_delta(delta), orders)
 
 
 def adjacency_of(events: Iterable[PrivacyEvent]) -> Adjacency:
@@ -191,8 +194,8 @@ def _charges(events: Sequence[PrivacyEvent]) -> tuple[Charge, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _epsilon(charges: tuple[Charge, ...], delta: float) -> Epsilon:
-    rdp = renyi.epsilon(charges, delta)
+def _epsilon(charges: tuple[Charge, ...], delta: float, orders: Orders) -> Epsilon:
+    rdp = renyi.epsilon(charges, delta, renyi.ORDERS if orders == "fine" else renyi.PAPERS_ORDERS)
     if rdp > _HOPELESS or len(charges) > _MOST_KINDS:
         return Epsilon(rdp, rdp)
     spread = renyi.epsilon(charges, min(delta, _TINY_DELTA))

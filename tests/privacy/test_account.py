@@ -199,6 +199,8 @@ def test_plan(fedsynth, fedsynth_json, tmp_path):
     code, out, _ = fedsynth(*PLAN, "--noise-multiplier", "1")
     assert code == 0
     assert "ε = 2.384 by privacy loss distributions, 2.787 by Rényi" in out, "rounded up"
+    code, out, _ = fedsynth(*PLAN, "--noise-multiplier", "1", "--rounds", "15", "--orders", "papers")
+    assert "ε = 9.376 by privacy loss distributions, 10.183 by Rényi" in out, "10.180 on finer orders"
     replaced = fedsynth_json(*PLAN, "--noise-multiplier", "1", "--adjacency", "replace-one")
     assert replaced["epsilon"]["rdp"] == pytest.approx(17.0, abs=0.1)
 
