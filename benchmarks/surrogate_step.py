@@ -2,142 +2,200 @@
 
 The bare matching step of FedLAP is a forward pass, a backward pass that keeps its graph, and a backward pass through
 both to the images, by autograd, with the simplest function of the gradients in between. FedDM's is one pass each way.
+Ours is the method itself, with one real gradient (or one look) given: targets, distance, momentum and all.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from measuring import Row, Setting, compared, seconds, take_turns
 from torch import Tensor
 
 from stages.methods import feddm, fedlap
+from stages.methods.augmentation import drawn_transformation
 from stages.methods.params.feddm import FedDmEncoding
 from stages.methods.params.fedlap import FedLapEncoding
-from stages.methods.surrogate_nets import ImageDescent, LabelledSet, gradient, mean_loss, start_weights
+from stages.methods.private_gradients import SecretStreams
+from stages.methods.surrogate_nets import LabelledSet, Matched, gradient, mean_loss, start_weights
 from stages.nets.build import build, initialise
 from stages.nets.net import Net
 from stages.nets.params import InputShape, NetParams
+from stages.privacy.mechanism import GaussianMechanism
+from stages.privacy.streams import CONTEXT, SecretStream
 from stages.torch_setup import set_up
 
-ABOUT = "a client's round of FedLAP and of FedDM, part by part, and its steps against bare passes"
+ABOUT = (
+    "a client's round of FedLAP and of FedDM by parts, its steps against bare passes (32-wide ConvNets)"
+)
 _GOAL = 1.3
-_CASES: dict[str, tuple[int, int, dict[str, Any]]] = {
-    "ConvNet 32×2, 8×8": (8, 300, {"arch": "convnet", "width": 32, "depth": 2}),
-    "ConvNet 32×3, 28×28": (28, 1000, {"arch": "convnet", "width": 32, "depth": 3}),
+# The side of the images, the records of a client, the network; real batches at each point, FedDM's looks.
+_CASES: dict[str, tuple[int, int, dict[str, Any], int, int]] = {
+    "8×8": (8, 300, {"arch": "convnet", "width": 32, "depth": 2}, 40, 1000),
+    "28×28": (28, 1000, {"arch": "convnet", "width": 32, "depth": 3}, 8, 100),
 }
 _CLASSES, _PER_CLASS = 2, 10
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def measure(setting: Setting) -> Iterator[Row]:
     set_up("cpu")
-    for name, (size, records, net) in list(_CASES.items())[: 1 if setting.quick else None]:
-        module, data, first = _problem(size, records, net)
-        turns = 2 if setting.quick else 9
-        yield from _fedlap(name, module, data, first, turns)
-        yield from _feddm(name, module, data, first, turns)
+    turns = 2 if setting.quick else 9
+    for name, (size, records, net, batches, looks) in list(_CASES.items())[: 1 if setting.quick else None]:
+        problem = _Problem(size, records, net)
+        yield from problem.fedlap_steps(name, turns)
+        yield from problem.feddm_steps(name, turns)
+        yield from problem.fedlap_round(name, 1 if setting.quick else batches)
+        yield from problem.feddm_round(name, 10 if setting.quick else looks)
+        yield from problem.private_looks(name, max(2, turns // 3))
 
 
-def _fedlap(name: str, module: Net, data: LabelledSet, first: LabelledSet, turns: int) -> Iterator[Row]:
-    params = FedLapEncoding(image_rate=1.0)
-    weights = start_weights(module)
-    batch = LabelledSet(data.images[:256], data.labels[:256])
-    real = gradient(module, weights, batch)
-    target = fedlap.GradientTarget(real, params)
-    descent = ImageDescent(first.images, rate=1e-3, momentum=0.5)
+class _Problem:
+    """One client's data, the images to begin with, and a network."""
 
-    def step() -> None:
-        mine = gradient(module, weights, LabelledSet(descent.images, first.labels), graph=True)
-        loss, slope = target.distance(mine)
-        descent.step(loss, torch.autograd.grad(list(mine.values()), [descent.images], slope)[0])
+    def __init__(self, size: int, records: int, net: dict[str, Any]) -> None:
+        self._module: Net = build(NetParams(**net), InputShape(channels=1, height=size, width=size, num_classes=10))
+        generator = torch.Generator().manual_seed(0)
+        initialise(self._module, generator)
+        images = torch.randn((records, 1, size, size), generator=generator)
+        self._data = LabelledSet(images, torch.arange(records) % _CLASSES)
+        first = torch.randn((_CLASSES * _PER_CLASS, 1, size, size), generator=generator)
+        self._first = LabelledSet(first, torch.arange(_CLASSES).repeat_interleave(_PER_CLASS))
+        self._weights = start_weights(self._module)
 
-    def bare() -> Tensor:
-        images = first.images.clone().requires_grad_()
-        leaves = {key: weight.detach().requires_grad_() for key, weight in weights.items()}
-        loss = mean_loss(module, leaves, LabelledSet(images, first.labels))
-        found = torch.autograd.grad(loss, list(leaves.values()), create_graph=True)
-        return torch.autograd.grad(found, [images], list(real.values()))[0]
+    def fedlap_steps(self, name: str, turns: int) -> Iterator[Row]:
+        params = FedLapEncoding(trajectories=1, points=1, batches=1, image_rate=1e-3)
+        batch = LabelledSet(self._data.images[:256], self._data.labels[:256])
+        real = gradient(self._module, self._weights, batch)
 
-    times = 5
-    taken = take_turns({"ours": _times(step, times), "bare": _times(bare, times)}, turns)
-    yield compared(f"{name}: {times} matching steps", "bare passes", taken["ours"], taken["bare"], goal=_GOAL)
-    sample = LabelledSet(data.images[: params.radius_examples], data.labels[: params.radius_examples])
-    parts = take_turns(
-        {
-            "real gradient": lambda: gradient(module, weights, batch),
-            "matching step": step,
-            "radius": lambda: fedlap.calibrated_radius(module, first, sample, params=params, rate=0.01),
-        },
-        max(1, turns // 3),
-    )
-    counts = {"real gradient": params.accesses, "matching step": params.accesses * params.image_steps, "radius": 1}
-    yield from _shares(f"{name}: FedLAP client-round", parts, counts)
+        def bare() -> None:
+            for _ in range(params.image_steps):
+                images = self._first.images.clone().requires_grad_()
+                leaves = {key: weight.detach().requires_grad_() for key, weight in self._weights.items()}
+                loss = mean_loss(self._module, leaves, LabelledSet(images, self._first.labels))
+                found = torch.autograd.grad(loss, list(leaves.values()), create_graph=True)
+                torch.autograd.grad(found, [images], list(real.values()))
+
+        sides = {"ours": lambda: self._approximate(params, lambda *_: real), "bare": bare}
+        taken = take_turns(sides, turns)
+        what = f"{name}: FedLAP, {params.image_steps} matching steps"
+        yield compared(what, "bare passes", taken["ours"], taken["bare"], goal=_GOAL)
+
+    def feddm_steps(self, name: str, turns: int) -> Iterator[Row]:
+        params = FedDmEncoding(iterations=1, steps_per_look=10, image_rate=1e-3)
+        wanted = self._means(params)(self._weights, 1)
+
+        def bare() -> None:
+            for _ in range(params.steps_per_look):
+                images = self._first.images.clone().requires_grad_()
+                torch.autograd.grad(feddm.embedded(self._module, self._weights, images).sum(), [images])
+
+        taken = take_turns({"ours": lambda: self._matched(params, lambda *_: wanted), "bare": bare}, turns)
+        what = f"{name}: FedDM, {params.steps_per_look} steps"
+        yield compared(what, "bare passes", taken["ours"], taken["bare"], goal=_GOAL)
+
+    def fedlap_round(self, name: str, batches: int) -> Iterator[Row]:
+        """As `encode` does it: the walk, then the radius."""
+        params = FedLapEncoding(batches=batches)
+        real = _Timed(fedlap.BatchGradient(self._module, self._data, params.batch_size, torch.Generator()))
+        walk, radius = _Timed(self._approximate), _Timed(fedlap.calibrated_radius)
+        matched = walk(params, real)
+        sample = LabelledSet(self._data.images[: params.radius_examples], self._data.labels[: params.radius_examples])
+        _, curve = radius(self._module, matched.surrogate, sample, params=params, rate=0.01)
+        steps = params.accesses * params.image_steps
+        spent = {
+            f"{params.accesses} real gradients": real.seconds,
+            f"{steps} matching steps": walk.seconds - real.seconds,
+            f"radius, {len(curve)} points": radius.seconds,
+        }
+        yield from _shares(f"{name}: FedLAP round", spent)
+
+    def feddm_round(self, name: str, looks: int) -> Iterator[Row]:
+        params = FedDmEncoding(iterations=looks)
+        real, whole = _Timed(self._means(params)), _Timed(self._matched)
+        whole(params, real)
+        draw = _Timed(feddm.drawn_weights)
+        for _ in range(looks):
+            draw(self._weights, params.rho, torch.Generator())
+        spent = {
+            f"{looks} draws of weights": draw.seconds,
+            f"{looks} real means": real.seconds,
+            f"{looks} matching steps": whole.seconds - real.seconds - draw.seconds,
+        }
+        yield from _shares(f"{name}: FedDM round", spent)
+
+    def private_looks(self, name: str, turns: int) -> Iterator[Row]:
+        """One noised release over an expected batch of 256 against the same batch without clipping or noise."""
+        rate = min(1.0, 256 / len(self._data))
+        streams = SecretStreams(
+            **{of: SecretStream(bytes(32), dict.fromkeys(CONTEXT, "bench"), of) for of in ("sampling", "noise")},
+            examples=SecretStream(bytes(32), dict.fromkeys(CONTEXT, "bench"), "examples"),
+        )
+        private: dict[str, Any] = {"sampling_rate": rate, "streams": streams}
+        noised = GaussianMechanism(clip_norm=1.0, noise_multiplier=1.0, expected_size=256)
+        gradients = fedlap.NoisyGradient(self._module, self._data, mechanism=noised, **private)
+        sums = GaussianMechanism(clip_norm=5.0, noise_multiplier=1.0, expected_size=1)
+        means = feddm.NoisyMeans(self._module, self._data, num_classes=10, count_share=0.25, mechanism=sums, **private)
+        point = fedlap.Point(self._weights, 1, drawn_transformation((), torch.Generator()))
+        rows = torch.from_numpy(streams.sampling.at(1).bernoulli(rate, len(self._data))).nonzero().flatten()
+        batch = LabelledSet(self._data.images[rows], self._data.labels[rows])
+
+        def features() -> Tensor:
+            with torch.no_grad():
+                return feddm.embedded(self._module, self._weights, batch.images)
+
+        taken = take_turns(
+            {
+                "gradient": lambda: gradients(point, None),
+                "plain gradient": lambda: gradient(self._module, self._weights, batch),
+                "means": lambda: means(self._weights, 1),
+                "plain means": features,
+            },
+            turns,
+        )
+        what = f"{name}: a look of FedLAP-DP, {len(batch)} records"
+        yield compared(what, "its plain gradient", taken["gradient"], taken["plain gradient"])
+        what = f"{name}: a look of FedDM-DP, {len(batch)} records"
+        yield compared(what, "one plain forward pass", taken["means"], taken["plain means"])
+
+    def _approximate(self, params: FedLapEncoding, real: fedlap.RealGradient) -> Matched:
+        return fedlap.approximate(
+            self._module, self._first, real, params=params, rate=0.01, generator=torch.Generator(), report=_silent
+        )
+
+    def _matched(self, params: FedDmEncoding, real: feddm.RealMeans) -> Matched:
+        return feddm.match(self._module, self._first, real, params=params, generator=torch.Generator(), report=_silent)
+
+    def _means(self, params: FedDmEncoding) -> feddm.BatchMeans:
+        return feddm.BatchMeans(self._module, self._data, params.batch_size, torch.Generator())
 
 
-def _feddm(name: str, module: Net, data: LabelledSet, first: LabelledSet, turns: int) -> Iterator[Row]:
-    params = FedDmEncoding()
-    origin = start_weights(module)
-    generator = torch.Generator().manual_seed(0)
-    means = feddm.BatchMeans(module, data, params.batch_size, generator)
-    weights = feddm.drawn_weights(origin, params.rho, generator)
-    wanted = means(weights, 1)
-    descent = ImageDescent(first.images, rate=1e-3, momentum=0.5)
-    rows = {label: first.labels == label for label in first.classes()}
+class _Timed:
+    """A function that counts its seconds."""
 
-    def step() -> None:
-        found = feddm.embedded(module, weights, descent.images)
-        differences = [mean - found[rows[label]].mean(dim=0) for label, mean in wanted.items()]
-        loss = torch.stack(differences).square().sum()
-        descent.step(loss, torch.autograd.grad(loss, [descent.images])[0])
+    def __init__(self, act: Callable[_P, _T]) -> None:
+        self._act, self.seconds = act, 0.0
 
-    def bare() -> Tensor:
-        images = first.images.clone().requires_grad_()
-        return torch.autograd.grad(feddm.embedded(module, weights, images).sum(), [images])[0]
-
-    times = 10
-    taken = take_turns({"ours": _times(step, times), "bare": _times(bare, times)}, turns)
-    yield compared(f"{name}: FedDM, {times} steps", "bare passes", taken["ours"], taken["bare"], goal=_GOAL)
-    parts = take_turns(
-        {
-            "weights drawn": lambda: feddm.drawn_weights(origin, params.rho, generator),
-            "real features": lambda: means(weights, 1),
-            "matching step": step,
-        },
-        max(1, turns // 3),
-    )
-    yield from _shares(f"{name}: FedDM client-round", parts, dict.fromkeys(parts, params.iterations))
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        start = time.perf_counter()
+        found = self._act(*arguments, **named)
+        self.seconds += time.perf_counter() - start
+        return found
 
 
-def _shares(name: str, parts: dict[str, list[float]], counts: dict[str, int]) -> Iterator[Row]:
-    """The seconds of a round with the paper's numbers, from the time of one of each."""
-    spent = {part: min(taken) * counts[part] for part, taken in parts.items()}
+def _silent(done: int, total: int) -> None:
+    pass
+
+
+def _shares(name: str, spent: dict[str, float]) -> Iterator[Row]:
     whole = sum(spent.values())
-    for part, value in spent.items():
+    for part, value in {"all": whole, **spent}.items():
         yield Row(
-            what=f"{name}, {part} × {counts[part]}", against="(its share)", ours=seconds(value),
-            theirs=f"{value / whole:.0%}", raw={"seconds": value},
+            what=f"{name}, {part}", against="(its share)", ours=seconds(value), theirs=f"{value / whole:.0%}",
+            raw={"seconds": value},
         )  # fmt: skip
-
-
-def _times(act: Callable[[], object], times: int) -> Callable[[], None]:
-    def acts() -> None:
-        for _ in range(times):
-            act()
-
-    return acts
-
-
-def _problem(size: int, records: int, net: dict[str, Any]) -> tuple[Net, LabelledSet, LabelledSet]:
-    module = build(NetParams(**net), InputShape(channels=1, height=size, width=size, num_classes=10))
-    generator = torch.Generator().manual_seed(0)
-    initialise(module, generator)
-    images = torch.randn((records, 1, size, size), generator=generator)
-    labels = torch.arange(records) % _CLASSES
-    first = torch.randn((_CLASSES * _PER_CLASS, 1, size, size), generator=generator)
-    return (
-        module,
-        LabelledSet(images, labels),
-        LabelledSet(first, torch.arange(_CLASSES).repeat_interleave(_PER_CLASS)),
-    )

@@ -226,10 +226,10 @@ def calibrated_radius(
         away = distance(weights, origin)
         if not away <= params.radius:  # or the descent diverged
             break
+        loss, direction = loss_and_gradient(module, weights, surrogate)
         with torch.no_grad():
-            losses = [float(mean_loss(module, weights, batch)) for batch in (surrogate, real)]
-        curve.append(RadiusPoint(steps, away, *losses))
-        weights = stepped(weights, gradient(module, weights, surrogate), rate)
+            curve.append(RadiusPoint(steps, away, float(loss), float(mean_loss(module, weights, real))))
+        weights = stepped(weights, direction, rate)
     return min(curve, key=lambda point: point.real_loss).distance, curve
 
 
