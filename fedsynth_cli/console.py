@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stages.progress import Report, silent
+from stages.words import human_bytes as human_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,11 +79,3 @@ def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[Any]
     for row in rows:
         shown.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
     console.print(shown)
-
-
-def human_bytes(size: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1000
-    raise AssertionError("unreachable")

@@ -21,8 +21,8 @@ from stages.account import epsilon_json
 from stages.evaluate_communication import Communication, read_communication
 from stages.pictures.comparison import GroupCurve, comparison_picture
 from stages.progress import Summary
-from stages.recipes.params_file import read_mapping
 from stages.run_epsilon import RunEpsilon, run_epsilon
+from stages.run_metrics import read_metrics, read_recipe, samples_secretly
 
 # What stands in the CSV, in this order: all of a run but its curve.
 _COLUMNS = (
@@ -167,19 +167,10 @@ def _read(folder: RunFolder, label: str, delta: float | None) -> Run:
     if not folder.clients.is_dir():
         problem = "has no clients/" if folder.root.is_dir() else "is no folder"
         raise InputError(f"{folder.root} {problem}: a run folder, as `fedsynth run` makes it, is needed.")
-    record = folder.simulation / "recipe.yaml"
-    recipe = read_mapping(record) if record.exists() else {}
-    accuracy: dict[int, float] = {}
+    recipe, metrics = read_recipe(folder), read_metrics(folder)
+    accuracy = metrics.accuracy
     # Under secret sampling of clients the bytes tell how many took part, which no public report may (contract, 4).
-    secret = (recipe.get("aggregate") or {}).get("rule") == "dp-mean"
-    custody: Custody = "private" if secret else "public"
-    for path in sorted(folder.metrics.glob("round-*.json")):
-        try:
-            metrics = json.loads(path.read_text())
-            accuracy[int(metrics["round"])] = float(metrics["accuracy"])
-            custody = "private" if metrics.get("custody") == "private" else custody
-        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-            raise InputError(f"{path} is no file of metrics that evaluate wrote ({error}). Move it away.") from error
+    custody: Custody = "private" if samples_secretly(folder, recipe) else metrics.custody
     if not accuracy:
         raise InputError(f"{folder.root} has no metrics/round-….json: nothing was evaluated. Run it to the end first.")
     cost = None if delta is None else run_epsilon(folder.root, sorted(accuracy), delta=delta)

@@ -1,0 +1,27 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+
+def epsilon_words(value: float) -> str:
+    """Three decimals, rounded up: an ε is never shown smaller than it is."""
+    return "∞" if math.isinf(value) else f"{math.ceil(value * 1000) / 1000:.3f}"
+
+
+def human_bytes(size: float) -> str:
+    """Powers of a thousand, the same on the page as in the terminal."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1000
+    raise AssertionError("unreachable")
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}%"
+
+
+def counted(number: int, word: str) -> str:
+    return f"{number:,} {word}" + ("" if number == 1 else "s")
