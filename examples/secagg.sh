@@ -13,9 +13,9 @@ for client in 00 01 02; do
     place="$RUN/clients/$client"
     fedsynth train-client "$MODEL" "$place/private/data.parquet" -o "$place/private/update-0001.safetensors"
     # Once: who is who. In earnest these travel by a way that the server cannot bend.
-    fedsynth secagg identity -o "$place/private/identity.json"
+    fedsynth identity -o "$place/private/identity.json"
 done
-fedsynth secagg roster "$RUN"/clients/*/private/identity.json -o "$ROSTER"
+fedsynth roster "$RUN"/clients/*/private/identity.json -o "$ROSTER"
 
 # 0: fresh keys, signed; the server lists them, with the threshold and how numbers are written.
 for client in 00 01 02; do

@@ -19,6 +19,7 @@ _SIMULATION = "Whole federations"
 # Name and panel; `train-client` is the function `train_client` of the file `train_client.py`.
 COMMANDS: dict[str, str] = {
     "keygen": _CLIENT,
+    "identity": _CLIENT,
     "train-client": _CLIENT,
     "encode": _CLIENT,
     "train-generator": _CLIENT,
@@ -32,7 +33,9 @@ COMMANDS: dict[str, str] = {
     "evaluate": _ANYONE,
     "inspect": _ANYONE,
     "audit": _ANYONE,
+    "roster": _ANYONE,
     "account": _ANYONE,
+    "report": _ANYONE,
     "partition": _SIMULATION,
     "run": _SIMULATION,
     "recipe": _SIMULATION,
