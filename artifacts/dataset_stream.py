@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -57,8 +57,11 @@ class DatasetStream:
             yield from _images(handle, self)
 
 
-def scan(path: Path) -> DatasetStream:
-    """Check everything that the file claims, as `dataset_file.read` does, and leave its images where they are."""
+def scan(path: Path, look: Callable[[pa.BinaryArray], None] | None = None) -> DatasetStream:
+    """Check everything that the file claims, as `dataset_file.read` does, and leave its images where they are.
+
+    `look` is shown them all, a batch at a time.
+    """
     with _explained(path), path.open("rb") as handle:
         identity = _identity(handle)
         # The seal and the layout come first: a damaged or hostile file is never handed to the Parquet parser.
@@ -69,8 +72,9 @@ def scan(path: Path) -> DatasetStream:
         digest = hashlib.file_digest(handle, "sha256").hexdigest()
         labels, lengths = _survey(handle, end + 8, sealed.metadata)
         found = DatasetStream(path, sealed.metadata, sealed.payload_sha256, digest, end + 8, labels, lengths, identity)
-        for _ in _images(handle, found):
-            pass
+        for images in _images(handle, found):
+            if look is not None:
+                look(images)
     return found
 
 

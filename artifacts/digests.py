@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 ZEROS = "0" * 64
+_SHA256 = re.compile("[0-9a-f]{64}")
+# Made once: an audit spells as many texts as there are files.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def canonical_json(value: Any) -> str:
     """Sorted keys, no spaces, ASCII only: one text for one value. NaN and infinity have no JSON: refused."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def sha256_hex(data: bytes | bytearray | memoryview) -> str:
@@ -26,4 +30,4 @@ def sha256_file(path: Path) -> str:
 
 
 def is_sha256(text: Any) -> bool:
-    return isinstance(text, str) and len(text) == 64 and set(text) <= set("0123456789abcdef")
+    return isinstance(text, str) and _SHA256.fullmatch(text) is not None

@@ -27,6 +27,11 @@ _FIELDS = {
     "disclosures", "seed", "simulation", "versions", "payload_sha256", "seal_sha256",
 }  # fmt: skip
 _REQUIRED = _FIELDS - {"method", "client", "round", "counts", "seed", "simulation"}
+_TYPES: dict[str, type] = {
+    "params": dict, "counts": dict, "versions": dict, "inputs": list, "privacy": list, "disclosures": list,
+    "simulation": bool, "kind": str, "stage": str, "custody": str, "method": str, "client": str,
+    "seed": int, "round": int,
+}  # fmt: skip
 _EVENT_FIELDS = {
     "id", "unit", "adjacency", "mechanism", "sampling", "sampling_rate", "noise_multiplier", "clip_norm", "steps",
     "trust", "shares",
@@ -173,13 +178,9 @@ def parse(text: str) -> SealedMetadata:
     unknown, missing = sorted(fields.keys() - _FIELDS), sorted(_REQUIRED - fields.keys())
     _require(not unknown, f"the metadata has the unknown field {unknown[0] if unknown else ''!r}")
     _require(not missing, f"the metadata lacks {missing[0] if missing else ''!r}")
-    types: dict[str, type] = {
-        "params": dict, "counts": dict, "versions": dict, "inputs": list, "privacy": list, "disclosures": list,
-        "simulation": bool, "kind": str, "stage": str, "custody": str, "method": str, "client": str,
-        "seed": int, "round": int,
-    }  # fmt: skip
     for name, value in fields.items():
-        _require(isinstance(value, types.get(name, str)), f"the metadata field {name!r} has the wrong type")
+        if not isinstance(value, _TYPES.get(name, str)):
+            raise MetadataError(f"the metadata field {name!r} has the wrong type")
     _require(is_sha256(fields["payload_sha256"]) and is_sha256(fields["seal_sha256"]), "a digest is malformed")
     _require(all(isinstance(v, str) for v in fields["versions"].values()), "a version is not a string")
     _require(all(isinstance(v, str) for v in fields["disclosures"]), "a disclosure is not a string")

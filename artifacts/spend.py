@@ -40,6 +40,12 @@ def open_for(path: Path, key: Key) -> None:
             log.append({"entry": "opened", "key": _key_id(key)})
 
 
+def read_charged(path: Path) -> list[list[dict[str, Any]]]:
+    """The events of each reservation, whoever's key made them, without holding the ledger: for an audit."""
+    entries = chain.read(path, _is_entry).entries
+    return [list(fields["events"]) for fields in entries if fields["entry"] == "reserved"]
+
+
 @contextlib.contextmanager
 def locked(path: Path, key: Key) -> Iterator[SpendLedger]:
     """Hold the ledger of `key`; one that is missing, or that is another key's, is refused."""

@@ -31,7 +31,7 @@ MAX_HEADER = 8 * 1024 * 1024
 _MAX_DIMS = 8
 _MAX_REASON = 300
 # In the order in which safetensors lays tensors out: by type, then by name.
-_DTYPES: dict[str, np.dtype[Any]] = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
@@ -39,10 +39,14 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "F16": np.dtype("<f2"),
     "U8": np.dtype("|u1"),
 }
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_RANK = {name: rank for rank, name in enumerate(_DTYPES)}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_RANK = {name: rank for rank, name in enumerate(DTYPES)}
 
 Array = NDArray[Any]
+
+
+class PromiseError(ValueError):
+    """The tensors are not those that the kind promises."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * _DTYPES[self.dtype].itemsize
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def write(path: Path, tensors: Mapping[str, Array], metadata: Metadata, *, force
     )
     _check_promises(KINDS[metadata.kind], specs)
     for name, array in arrays.items():
-        _check_finite(name, array)
+        check_finite(name, array)
     payload = [arrays[s.name].reshape(-1).view(np.uint8).data for s in specs if s.nbytes]
     payload_sha256 = seal.digest(list(payload))
     header = _header(metadata, specs, payload_sha256, ZEROS)
@@ -93,9 +97,12 @@ def write(path: Path, tensors: Mapping[str, Array], metadata: Metadata, *, force
 
 def read(path: Path, *, kind: str | None = None) -> TensorArtifact:
     """Read one artifact whole, checking everything that it claims. `kind` is the one that is needed."""
-    data = _read_bytes(path)
     try:
-        header, specs, sealed = _parse_header(data, len(data))
+        data = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    try:
+        header, specs, sealed = parse_header(data, len(data))
         _check_kind(sealed.metadata.kind, kind)
         position = seal.find(header, escaped=True)
         if seal.compute(header, position) != sealed.seal_sha256:
@@ -105,7 +112,7 @@ def read(path: Path, *, kind: str | None = None) -> TensorArtifact:
             raise ValueError("the tensors do not match their digest")
         tensors = _views(payload, specs)
         for name, array in tensors.items():
-            _check_finite(name, array)
+            check_finite(name, array)
     except (ValueError, MetadataError) as error:
         raise damaged(path, error) from error
     return TensorArtifact(path, sealed.metadata, sealed.payload_sha256, tuple(specs), tensors, data)
@@ -122,7 +129,7 @@ def read_header(path: Path, *, kind: str | None = None) -> tuple[Metadata, tuple
     except OSError as error:
         raise unreadable(path, error) from error
     try:
-        header, specs, sealed = _parse_header(data, size)
+        header, specs, sealed = parse_header(data, size)
         _check_kind(sealed.metadata.kind, kind)
         if seal.compute(header, seal.find(header, escaped=True)) != sealed.seal_sha256:
             raise ValueError("the header does not match its digest")
@@ -185,14 +192,8 @@ def _check_kind(found: str, needed: str | None) -> None:
         raise ValueError(f"it is a {found}, but a {needed} is needed")
 
 
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def _parse_header(data: bytes, size: int) -> tuple[bytes, list[TensorSpec], SealedMetadata]:
+def parse_header(data: bytes, size: int) -> tuple[bytes, list[TensorSpec], SealedMetadata]:
+    """What `parse_table` finds, for a file that must be one of ours; its digests are not computed here."""
     header, specs, text = parse_table(data, size)
     if set(text) != {KEY}:
         raise ValueError(f"its metadata must be the one key {KEY!r}, found {sorted(text) or 'none'}")
@@ -202,7 +203,8 @@ def _parse_header(data: bytes, size: int) -> tuple[bytes, list[TensorSpec], Seal
         raise ValueError(f"a {kind.name} is a {kind.suffix} file")
     _check_promises(kind, specs)
     ordered = specs == sorted(specs, key=_layout_order)
-    if not ordered or _header(sealed.metadata, specs, sealed.payload_sha256, sealed.seal_sha256) != header:
+    # `parse` takes the one canonical text only.
+    if not ordered or _layout(text[KEY], specs) != header:
         raise ValueError("its header is not in canonical form")
     return header, specs, sealed
 
@@ -215,8 +217,8 @@ def _parse_entry(name: str, fields: Any) -> tuple[int, TensorSpec]:
     if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"tensor {name!r} is not described by dtype, shape and data_offsets")
     dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in _DTYPES:
-        raise ValueError(f"tensor {name!r} has the dtype {dtype!r}; known: {', '.join(_DTYPES)}")
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise ValueError(f"tensor {name!r} has the dtype {dtype!r}; known: {', '.join(DTYPES)}")
     small = isinstance(shape, list) and len(shape) <= _MAX_DIMS
     if not small or not all(type(n) is int and 0 <= n < 2**48 for n in shape):
         raise ValueError(f"tensor {name!r} has a malformed shape")
@@ -229,7 +231,10 @@ def _parse_entry(name: str, fields: Any) -> tuple[int, TensorSpec]:
 
 
 def _header(metadata: Metadata, specs: list[TensorSpec], payload_sha256: str, seal_sha256: str) -> bytes:
-    text = canonical_json(metadata.to_json(payload_sha256=payload_sha256, seal_sha256=seal_sha256))
+    return _layout(canonical_json(metadata.to_json(payload_sha256=payload_sha256, seal_sha256=seal_sha256)), specs)
+
+
+def _layout(text: str, specs: list[TensorSpec]) -> bytes:
     table: dict[str, Any] = {"__metadata__": {KEY: text}}
     position = 0
     for spec in specs:
@@ -245,32 +250,32 @@ def _check_promises(kind: Kind, specs: list[TensorSpec]) -> None:
     """The tensors have the names, shapes and types that the kind promises."""
     for spec in specs:
         if not spec.name.isascii() or not spec.name.isprintable() or not 0 < len(spec.name) <= 200:
-            raise ValueError(f"tensor name {spec.name!r} is not plain text")
+            raise PromiseError(f"tensor name {spec.name!r} is not plain text")
     if kind.tensors is None:
         for spec in specs:
             if spec.dtype not in kind.weight_dtypes:
                 wanted = " or ".join(kind.weight_dtypes)
-                raise ValueError(f"tensor {spec.name!r} of a {kind.name} must be {wanted}, found {spec.dtype}")
+                raise PromiseError(f"tensor {spec.name!r} of a {kind.name} must be {wanted}, found {spec.dtype}")
         if not specs:
-            raise ValueError(f"a {kind.name} holds no tensors")
+            raise PromiseError(f"a {kind.name} holds no tensors")
         return
     found = {spec.name: spec for spec in specs}
     extra = sorted(found.keys() - kind.tensors.keys())
     if extra:
-        raise ValueError(f"a {kind.name} has no tensor {extra[0]!r}")
+        raise PromiseError(f"a {kind.name} has no tensor {extra[0]!r}")
     sizes: dict[str, int] = {}
     for name, rule in kind.tensors.items():
         if name not in found:
             if rule.optional:
                 continue
-            raise ValueError(f"a {kind.name} must hold the tensor {name!r}")
+            raise PromiseError(f"a {kind.name} must hold the tensor {name!r}")
         spec = found[name]
         if spec.dtype not in rule.dtypes or len(spec.shape) != len(rule.dims):
             wanted = f"{' or '.join(rule.dtypes)} [{', '.join(rule.dims)}]"
-            raise ValueError(f"tensor {name!r} must be {wanted}, found {spec.dtype} {list(spec.shape)}")
+            raise PromiseError(f"tensor {name!r} must be {wanted}, found {spec.dtype} {list(spec.shape)}")
         for dim, size in zip(rule.dims, spec.shape, strict=True):
             if sizes.setdefault(dim, size) != size:
-                raise ValueError(f"tensor {name!r} has {size} for {dim}, another tensor {sizes[dim]}")
+                raise PromiseError(f"tensor {name!r} has {size} for {dim}, another tensor {sizes[dim]}")
 
 
 def _plain(name: str, array: Array) -> Array:
@@ -287,13 +292,13 @@ def _views(payload: memoryview, specs: list[TensorSpec]) -> dict[str, Array]:
     tensors, position = {}, 0
     for spec in specs:
         count = math.prod(spec.shape)
-        flat = np.frombuffer(payload, dtype=_DTYPES[spec.dtype], count=count, offset=position)
+        flat = np.frombuffer(payload, dtype=DTYPES[spec.dtype], count=count, offset=position)
         tensors[spec.name] = flat.reshape(spec.shape)
         position += spec.nbytes
     return tensors
 
 
-def _check_finite(name: str, array: Array) -> None:
+def check_finite(name: str, array: Array) -> None:
     # The minimum and the maximum carry any NaN and infinity, and are three times as fast as isfinite().all().
     if array.dtype.kind == "f" and array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):
         raise ValueError(f"tensor {name!r} holds NaN or infinity")

@@ -27,7 +27,7 @@ from stages.privacy.events import PLANNED_ID, PrivacyEvent, event_id, unsampled
 from stages.privacy.streams import Label, SecretStream, context_digest
 from stages.recipes.params_file import read_mapping
 
-_BUDGET = "budget.yaml"
+BUDGET = "budget.yaml"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def reserve(
     """
     ledger, secret = spend.beside(key), keys.read(key)
     digest = context_digest(context).hex()
-    budget = read_budget(key.with_name(_BUDGET))
+    budget = read_budget(key.with_name(BUDGET))
     with spend.locked(ledger, secret) as book:
         marks = [_mark(draw), _mark(f"{draw} {digest}")] if draw is not None else []
         if marks and book.has(marks[0]) and not book.has(marks[1]):
@@ -118,13 +118,13 @@ def _mark(text: str) -> str:
 
 def refuse_uncovered(key: Path, privacy: Sequence[Mapping[str, Any]], disclosures: Sequence[str]) -> None:
     """Where there is a budget, a file that tells something without noise is refused: it costs ∞."""
-    budget = read_budget(key.with_name(_BUDGET))
+    budget = read_budget(key.with_name(BUDGET))
     if budget is None or (privacy and not disclosures):
         return
     told = f"it would tell {', '.join(disclosures)}" if disclosures else "it would leave"
     raise BudgetError(
         f"the budget of ε {budget.epsilon:g} at δ {budget.delta:g} per {budget.unit} forbids this: {told} without "
-        f"noise, which costs ∞. Add noise, or take {key.with_name(_BUDGET)} away. No file was written."
+        f"noise, which costs ∞. Add noise, or take {key.with_name(BUDGET)} away. No file was written."
     )
 
 

@@ -29,6 +29,7 @@ SOURCE_FORMATS = ("PNG", "JPEG", "JPEG2000", "BMP", "GIF", "TIFF", "WEBP", "PPM"
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHANNELS_OF_COLOUR_TYPE = {0: 1, 2: 3}
+_WRITTEN = {"IHDR", "IDAT", "IEND"}
 _GREY_MODES = {"1", "L", "LA", "La"}
 _DEEP_MODES = {"I", "F"}
 
@@ -73,6 +74,20 @@ def decode_png(data: bytes, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
 def chunks(data: bytes) -> list[str]:
     """The names of a PNG's chunks in order. One that begins in lower case is ancillary: no part of the picture."""
     return [chunk.name for chunk in _parse(data)]
+
+
+def check_plain(data: bytes, shape: tuple[int, ...]) -> None:
+    """`ValueError` unless the PNG is as `encode_png` writes it: pixels [c, h, w], and no room for more."""
+    found = _parse(data)
+    extra = sorted({chunk.name for chunk in found} - _WRITTEN)
+    if extra:
+        raise ValueError(f"a PNG carries the chunk {extra[0]}, which no viewer shows")
+    if any(chunk.name == "IDAT" and not chunk.body for chunk in found):
+        raise ValueError("a PNG carries an empty IDAT chunk")
+    size = _header(found[0].body, MAX_PIXELS)
+    if size != shape:
+        raise ValueError(f"a PNG is {'×'.join(map(str, size))}, but the file says {'×'.join(map(str, shape))}")
+    _check_stream(found, size[1] * (1 + size[2] * size[0]))
 
 
 def read_image(data: bytes, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:

@@ -77,7 +77,7 @@ def test_nan_and_infinity_are_not_read(tmp_path, forge, monkeypatch, bad, kind, 
     array = np.zeros((2, 5), dtype)
     array[1, 3] = bad
     with monkeypatch.context() as careless:
-        careless.setattr(tensors_file, "_check_finite", forge.no_check)
+        careless.setattr(tensors_file, "check_finite", forge.no_check)
         tensors_file.write(path, {"ok": np.zeros(1, dtype), "w": array}, forge.metadata(kind))
     with pytest.raises(InputError, match="'w' holds NaN or infinity"):
         tensors_file.read(path)

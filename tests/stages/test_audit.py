@@ -135,8 +135,10 @@ def test_a_picture_with_a_hidden_chunk(client, run_copy):
     png[33:33] = chunk  # after IHDR
     about = Metadata(
         kind="dataset", stage="synthesize", custody="outbound", client="01", versions={"fedsynth": "0"},
-        disclosures=("derived_images",),
-        params={"num_classes": 1, "channels": 1, "height": 8, "width": 8, "class_names": ["a"]},
+        disclosures=("class_set", "derived_images"),
+        method="vae",
+        params={"num_classes": 10, "channels": 1, "height": 8, "width": 8, "labels": "uniform",
+                "class_names": [str(digit) for digit in range(10)]},
     )  # fmt: skip
     dataset_file.write(client / "outbox/synthetic.parquet", [bytes(png)], np.zeros(1, np.int64), about)
     assert failures(run_copy) == {("images", "synthetic.parquet")}

@@ -192,7 +192,7 @@ def test_numbers_that_are_none_cannot_occur(base, tmp_path, forge, refused, tens
     with pytest.raises(ValueError, match="NaN or infinity"):
         changed(base.good[1], tmp_path / "09/outbox/never.safetensors", {tensor: wrong})
     with monkeypatch.context() as patch:
-        patch.setattr(tensors_file, "_check_finite", forge.no_check)
+        patch.setattr(tensors_file, "check_finite", forge.no_check)
         bad = changed(base.good[1], tmp_path / "09/outbox/bad.safetensors", {tensor: wrong})
     words = ["aggregate", base.model, bad, *SERVER, "-o", tmp_path / "model.safetensors"]
     refused(tmp_path, *words, code=3, said="holds NaN or infinity")

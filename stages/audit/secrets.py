@@ -1,0 +1,78 @@
+"""Keys and seeds where they must not be: looked for in every byte of a file that leaves, in the ways they are spelt."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+
+import numpy as np
+
+from artifacts.keys import Key
+
+# What is derived from a key and kept; whatever is drawn for one computation is as many bytes as there are computations.
+_LABELS = ("commitment", "commitment salt", "spend ledger", "secagg identity")
+_LEAST_SEED = 1 << 32  # smaller ones stand everywhere by chance
+_BLOCK = 16  # the shortest spelling holds a whole block of printable letters, wherever it begins
+_LETTERS = (0x20, 0x5F)
+
+
+class Watch:
+    """Is shown a file piece by piece, and says what of the secrets stands in it."""
+
+    def __init__(self, key: Key | None, seeds: Iterable[int] = ()) -> None:
+        named = {"the secret key": key.secret} if key is not None else {}
+        named |= {f"a key derived from the secret one ({label})": key.derive(label) for label in _LABELS if key}
+        self._raw = [(secret, what) for what, secret in named.items()]
+        self._spelt = [(text, what) for what, secret in named.items() for text in _spellings(secret)]
+        for seed in {seed for seed in seeds if seed >= _LEAST_SEED}:
+            self._raw += [(seed.to_bytes(8, order), "a seed") for order in ("little", "big") if seed < 1 << 64]
+            self._raw += [(str(seed).encode(), "a seed"), (f"{seed:x}".encode(), "a seed")]
+        self._overlap = max((len(needle) for needle, _ in [*self._raw, *self._spelt]), default=1) - 1
+        self.begin()
+
+    def begin(self) -> None:
+        """The next file."""
+        self.found: list[str] = []
+        self._tail = b""
+
+    def see(self, piece: bytes) -> None:
+        if not self._raw:
+            return
+        self._search(piece)
+        if self._tail:
+            self._search(self._tail + piece[: self._overlap])
+        self._tail = (self._tail + piece)[-self._overlap :] if len(piece) < self._overlap else piece[-self._overlap :]
+
+    def _search(self, data: bytes) -> None:
+        for needle, what in self._raw:
+            if needle in data:
+                self._add(what)
+        if _has_text(data):
+            for needle, what in self._spelt:
+                if needle in data:
+                    self._add(what)
+
+    def _add(self, what: str) -> None:
+        if what not in self.found:
+            self.found.append(what)
+
+
+def _spellings(secret: bytes) -> list[bytes]:
+    """As hexadecimal digits, and in base64 wherever it begins in a longer text: of three letters, the sure ones."""
+    texts = [secret.hex().encode(), secret.hex().upper().encode()]
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        for shift in range(3):
+            text = encode(bytes(shift) + secret).rstrip(b"=")
+            start = -(-shift * 8 // 6)
+            end = (shift + len(secret)) * 8 // 6
+            texts.append(text[start:end])
+    return list(dict.fromkeys(texts))
+
+
+def _has_text(data: bytes) -> bool:
+    """Whether a run of printable letters stands in it that is long enough for a spelling. Numbers have none."""
+    values = np.frombuffer(data, np.uint8)
+    printable = (values - np.uint8(_LETTERS[0])) < _LETTERS[1]
+    blocks = printable[: len(printable) // _BLOCK * _BLOCK].view(np.uint64).reshape(-1, _BLOCK // 8)
+    ones = np.uint64(0x0101010101010101)
+    return bool(((blocks[:, 0] == ones) & (blocks[:, 1] == ones)).any())
