@@ -33,7 +33,7 @@ class Kind:
     """
 
     name: str
-    suffix: Literal[".safetensors", ".parquet"]
+    suffix: Literal[".safetensors", ".parquet", ".jsonl"]
     custodies: tuple[Custody, ...]
     text: str
     tensors: Mapping[str, TensorRule] | None = None
@@ -75,8 +75,8 @@ KINDS: dict[str, Kind] = {
         Kind(
             name="message",
             suffix=".safetensors",
-            custodies=("outbound",),
-            text="a client's update on its way to the server",
+            custodies=("private", "outbound"),
+            text="a client's update on its way to the server; private, if it goes there under masks",
             weight_dtypes=FLOATS,
         ),
         Kind(
@@ -157,6 +157,27 @@ KINDS: dict[str, Kind] = {
                 "mask_keys": TensorRule(dtypes=("U8",), dims=("dropped", "share")),
                 "seeds": TensorRule(dtypes=("U8",), dims=("survivors", "share")),
             },
+            from_data=False,
+        ),
+        Kind(
+            name="envelope",
+            suffix=".jsonl",
+            custodies=("outbound", "downlink", "public"),
+            text="signed statements on a file: how it was made, and what it claims about privacy",
+            from_data=False,
+        ),
+        Kind(
+            name="head",
+            suffix=".jsonl",
+            custodies=("outbound",),
+            text="the digest of a client's ledger at one moment, signed, for the server to countersign",
+            from_data=False,
+        ),
+        Kind(
+            name="receipt",
+            suffix=".jsonl",
+            custodies=("downlink",),
+            text="heads of clients' ledgers, countersigned by the server: those ledgers cannot be rewritten any more",
             from_data=False,
         ),
     )
