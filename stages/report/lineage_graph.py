@@ -1,0 +1,150 @@
+"""Who made what from what, for one round: files as nodes, from their metadata and the server's own records.
+
+A private input of a file that left is named by a commitment. It is drawn as such; with the client's key, which only a
+private report uses, it is opened, and the graph goes on inside the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from artifacts import keys, lineage
+from artifacts.commitments import opens
+from artifacts.digests import sha256_file
+from artifacts.errors import FedsynthError
+from artifacts.keys import Key
+from artifacts.metadata import InputRef
+from artifacts.places import Place, RunFolder
+from stages.report.sent_files import SentFile, metadata_of
+
+Side = Literal["private", "left", "server", "given"]
+
+# What every round hands to the next: a graph of one round begins there.
+_HANDED_ON = ("model", "state", "proxy")
+
+
+@dataclass(frozen=True)
+class Node:
+    """`side`: stays with a client, left a client, the server's, or given to the round."""
+
+    key: str
+    label: str
+    who: str
+    kind: str
+    side: Side
+
+
+@dataclass
+class Graph:
+    nodes: dict[str, Node] = field(default_factory=dict)
+    edges: dict[tuple[str, str], None] = field(default_factory=dict)
+
+    def layers(self) -> dict[str, int]:
+        """How many steps a file is away from what the round began with: the longest way."""
+        sources: dict[str, list[str]] = {}
+        for start, end in self.edges:
+            sources.setdefault(end, []).append(start)
+        found: dict[str, int] = {}
+
+        def layer(key: str) -> int:
+            if key not in found:
+                found[key] = 0  # a cycle cannot be made of digests; a forged one ends here
+                found[key] = max((layer(source) + 1 for source in sources.get(key, [])), default=0)
+            return found[key]
+
+        for key in self.nodes:
+            layer(key)
+        return found
+
+
+class LineageReader:
+    """Reads the graphs of a run; `sent` is what each participant sent, `private` whether commitments are opened."""
+
+    def __init__(self, run: RunFolder, sent: Mapping[str, Sequence[SentFile]], *, private: bool) -> None:
+        self._run, self._sent, self._private = run, sent, private
+        self._files: dict[str, tuple[Path, str, Side]] = {}
+        for path in sorted(run.public.iterdir()) if run.public.is_dir() else ():
+            if path.is_file():
+                self._files[sha256_file(path)] = (path, "public", "given")
+        for who, files in sent.items():
+            place = self._place(who)
+            side: Side = "server" if place.is_server else "left"
+            self._files |= {file.sha256: (place.outbox / file.file, who, side) for file in files if file.sha256}
+        self._digest_of = {path: digest for digest, (path, _, _) in self._files.items()}
+        self._opened: dict[str, tuple[Key | None, dict[str, Path]]] = {}
+
+    def rounds(self) -> list[int]:
+        """The rounds in which something was sent; 0 is what was sent once, before the first."""
+        return sorted({file.round or 0 for files in self._sent.values() for file in files})
+
+    def graph(self, round: int) -> Graph:
+        result = Graph()
+        for who, files in self._sent.items():
+            for file in files:
+                if (file.round or 0) == round and file.sha256:
+                    self._add(self._place(who).outbox / file.file, round, result)
+        return result
+
+    def _place(self, who: str) -> Place:
+        return self._run.server if who == "server" else self._run.client(who)
+
+    def _add(self, path: Path, round: int, graph: Graph) -> str:
+        """The node of a file, and before it the nodes of all that it was made from."""
+        digest = self._digest_of.get(path)
+        who, side = self._files[digest][1:] if digest is not None else (path.parent.parent.name, "private")
+        key = path.relative_to(self._run.root).as_posix()
+        if key in graph.nodes:
+            return key
+        metadata = metadata_of(path)
+        kind = metadata.kind if metadata is not None else path.suffix.lstrip(".")
+        earlier = metadata is not None and (metadata.round or 0) < round and kind in _HANDED_ON
+        graph.nodes[key] = Node(key, path.stem, who, kind, "given" if earlier else side)
+        if metadata is None or earlier:
+            return key
+        for number, reference in enumerate((*metadata.inputs, *self._recorded(path))):
+            source = self._source(reference, number, key, who, round, graph)
+            graph.edges[source, key] = None
+        return key
+
+    def _recorded(self, path: Path) -> Iterator[InputRef]:
+        """What the server made a file of its outbox from, which the file itself does not say."""
+        record = self._run.server.private / f"{path.stem}.lineage.json"
+        if path.parent == self._run.server.outbox and record.exists():
+            try:
+                yield from lineage.read_record(record)
+            except FedsynthError:
+                return  # the audit says so
+
+    def _source(self, reference: InputRef, number: int, of: str, who: str, round: int, graph: Graph) -> str:
+        if reference.sha256 in self._files:
+            return self._add(self._files[reference.sha256][0], round, graph)
+        at_home = self._at_home(who, reference)
+        if at_home is not None:
+            return self._add(at_home, round, graph)
+        committed = reference.commitment is not None
+        key = f"{of}#{number}" if committed else f"{reference.sha256}"
+        side: Side = "private" if committed else "given"
+        label = f"private {reference.kind}" if committed else f"{reference.kind} (not here)"
+        graph.nodes.setdefault(key, Node(key, label, who if committed else "", reference.kind, side))
+        return key
+
+    def _at_home(self, who: str, reference: InputRef) -> Path | None:
+        """The participant's own private file; for a private report only."""
+        if not self._private or who == "public":
+            return None
+        if who not in self._opened:
+            place = self._place(who)
+            files = sorted(place.private.iterdir()) if place.private.is_dir() else []
+            mine = {sha256_file(p): p for p in files if p.suffix in (".safetensors", ".parquet")}
+            try:
+                key = keys.read(place.key) if place.key.exists() else None
+            except FedsynthError:
+                key = None
+            self._opened[who] = (key, mine)
+        key, mine = self._opened[who]
+        if reference.sha256 is not None:
+            return mine.get(reference.sha256)
+        return next((path for digest, path in mine.items() if key is not None and opens(key, reference, digest)), None)
