@@ -33,7 +33,7 @@ compare() { # NAME RECIPE…
         done
     done
     # shellcheck disable=SC2086
-    fedsynth evaluate $runs $DELTA --target 0.9 --picture "$FOLDER/$name.png" --csv "$FOLDER/$name.csv" --force \
+    fedsynth evaluate $runs $DELTA --target 0.9 --against-bytes --picture "$FOLDER/$name.png" --csv "$FOLDER/$name.csv" --force \
         -o "$FOLDER/$name.json"
 }
 DELTA=""

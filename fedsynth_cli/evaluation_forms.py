@@ -18,7 +18,7 @@ ATTACK = "MODEL FILE… --attack inverting-gradients"
 OPTIONS = {
     MODEL: ("curve", "picture", "confusion", "batch_size", "device"),
     SYNTHETIC: ("held_out", "pairs"),
-    RUNS: ("target", "delta", "csv", "picture", "name"),
+    RUNS: ("target", "delta", "against_bytes", "csv", "picture", "name"),
     CLIENTS: ("round", "share", "picture", "device"),
     CLIPPING: ("clipping", "round", "picture"),
     GAP: ("round", "batch_size", "device"),
@@ -57,6 +57,8 @@ def _synthetic(subject: list[Path], out: Path, options: dict[str, Any], output: 
 def _runs(subject: list[Path], out: Path, options: dict[str, Any], output: Output) -> None:
     from stages.evaluate_runs import evaluate_runs as stage
 
+    if "against_bytes" in options and "picture" not in options:
+        raise typer.BadParameter("--against-bytes needs --picture, which it adds to.")
     summary = stage(subject, out, names=options.pop("name", ()), **options)
     output.result(summary, lambda console: show.runs(console, summary))
 

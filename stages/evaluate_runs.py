@@ -91,6 +91,7 @@ class Run:
             "bytes_synthetic": sent.bytes(self.last, lambda file: file.kind == "dataset"),
             "bytes_to_target": None if reached is None else sent.bytes(reached),
             "curve": [[r, value] for r, value in sorted(self.accuracy.items())],
+            "bytes_by_round": [[r, sent.bytes(r)] for r in sorted(self.accuracy)],
             "delta": delta,
             **_cost(self.epsilon),
         }
@@ -103,13 +104,14 @@ def evaluate_runs(
     names: Sequence[str] = (),
     target: float | None = None,
     delta: float | None = None,
+    against_bytes: bool = False,
     csv: Path | None = None,
     picture: Path | None = None,
     force: bool = False,
 ) -> Summary:
     """Compare runs. Those whose recipes differ by the seed alone are one group, with mean, smallest and largest.
 
-    With `delta` also what each cost in ε after each round.
+    With `delta` also what each cost in ε after each round. `against_bytes`: the picture has that, too.
 
     The summary holds "runs" and "groups", lists of what the file holds by label.
     """
@@ -137,6 +139,7 @@ def evaluate_runs(
                 [run.rounds_to(target) for run in members],
                 [run.finite_epsilon() for run in members],
                 (members[0].epsilon.basis if members[0].epsilon else None) or "",
+                [{r: run.sent.bytes(r) for r in run.accuracy} for run in members] if against_bytes else (),
             )
             for label, members in grouped.items()
         ]

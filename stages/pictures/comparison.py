@@ -1,4 +1,4 @@
-"""Runs side by side: accuracy against round, against ε, and the rounds that each took to a target."""
+"""Runs side by side: accuracy against round, against bytes, against ε, and the rounds that each took to a target."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GroupCurve:
     """One line: accuracy by round, of one run or of several that differ by their seed.
 
     `reached` is the round in which each seed reached the target, None for never; `epsilons` is ε after each round for
-    what `basis` says, empty where it is ∞.
+    what `basis` says, empty where it is ∞; `sent` is the bytes of all clients, up and down, until each round.
     """
 
     label: str
@@ -31,11 +31,19 @@ class GroupCurve:
     reached: Sequence[int | None] = ()
     epsilons: Sequence[Mapping[int, float]] = ()
     basis: str = ""
+    sent: Sequence[Mapping[int, int]] = ()
 
     def mean(self) -> tuple[list[int], list[float]]:
         """Over the rounds that all seeds have."""
         rounds = sorted(set(self.seeds[0]).intersection(*self.seeds[1:]))
         return rounds, [sum(seed[r] for seed in self.seeds) / len(self.seeds) for r in rounds]
+
+    def against_bytes(self) -> tuple[list[float], list[float]]:
+        """The mean bytes of the seeds beside their mean accuracy; nothing where they were not asked for."""
+        rounds, mean = self.mean()
+        if not self.sent:
+            return [], []
+        return [sum(each[r] for each in self.sent) / len(self.sent) for r in rounds], mean
 
     def against_epsilon(self) -> tuple[list[float], list[float]]:
         """The largest ε of the seeds beside their mean accuracy; nothing where one of them has none."""
@@ -50,19 +58,24 @@ def comparison_picture(groups: Sequence[GroupCurve], target: float | None, delta
     """PNG: one line a group (its mean; the seeds thin behind it). The names stand once, beside the bars or as a legend.
 
     With a target a dashed line shows it, and bars show the mean number of rounds with a dot for each seed; where a
-    seed never got there the bar is hollow and runs to the last round. With δ a panel has accuracy against ε.
+    seed never got there the bar is hollow and runs to the last round. Where groups have bytes, a panel has accuracy
+    against them; with δ one has accuracy against ε.
     """
     from matplotlib.figure import Figure
 
     height = max(_LEAST_HEIGHT, 1.4 + _PER_GROUP * len(groups)) + (0.5 if delta is not None else 0.0)
     with plain_style():
-        widths = [1.5, *([1.5] if delta is not None else []), *([1.0] if target is not None else [])]
-        across = 8.4 + (2.1 if target is not None else 0.0) + (4.2 if delta is not None else 0.0)
+        sent = any(group.sent for group in groups)
+        more = sent + (delta is not None)
+        widths = [1.5, *[1.5] * more, *([1.0] if target is not None else [])]
+        across = 8.4 + (2.1 if target is not None else 0.0) + 4.2 * more
         figure = Figure(figsize=(across, height), layout="constrained")
         panels = list(figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0])
         _draw_lines(panels[0], groups, target)
+        if sent:
+            _draw_bytes(panels[1], groups)
         if delta is not None:
-            _draw_epsilon(panels[1], groups, delta)
+            _draw_epsilon(panels[more], groups, delta)
         if target is not None:
             _draw_bars(panels[-1], groups, target)
         else:
@@ -101,6 +114,22 @@ def _draw_lines(axes: Axes, groups: Sequence[GroupCurve], target: float | None) 
     axes.grid(alpha=0.3)
     several = max(len(group.seeds) for group in groups) > 1
     axes.set_title("accuracy (mean of the seeds; thin: each seed)" if several else "accuracy", fontsize=10)
+
+
+def _draw_bytes(axes: Axes, groups: Sequence[GroupCurve]) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    for number, group in enumerate(groups):
+        look, (sent, mean) = style(number), group.against_bytes()
+        marker = look.marker if len(sent) <= 30 else None
+        axes.plot(
+            [size / 1e6 for size in sent], mean, color=look.colour, linestyle=look.dash, linewidth=2, marker=marker,
+            markersize=4,
+        )  # fmt: skip
+    axes.set(xlabel="MB, up and down, all clients", ylim=(0.0, 1.04))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.grid(alpha=0.3)
+    axes.set_title("accuracy against bytes, round by round", fontsize=10)
 
 
 def _draw_epsilon(axes: Axes, groups: Sequence[GroupCurve], delta: float) -> None:

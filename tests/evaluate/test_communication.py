@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from PIL import Image
 
 from artifacts.places import RunFolder
 from stages.evaluate_communication import Communication, read_communication
+from stages.pictures.comparison import GroupCurve
 
 SOFTMAX = 64 * 10 + 10  # parameters of a softmax model on 8×8 digits, and of its control variates
 
@@ -70,6 +72,29 @@ def test_the_command_tells_all_of_it(fedsynth_json, shuffled_run, tmp_path):
     curve = [json.loads(p.read_text())["accuracy"] for p in sorted(shuffled_run.glob("metrics/round-*.json"))]
     assert run["curve"] == [[number, value] for number, value in enumerate(curve)]
     assert (run["accuracy"], run["best"]) == (curve[-1], max(curve))
+    assert run["bytes_by_round"] == [[number, sent.bytes(number)] for number in range(4)]
+
+
+def test_the_picture_has_accuracy_against_bytes_where_asked(fedsynth, finished_run, fedlap_run, tmp_path):
+    sizes = {}
+    for words in ((), ("--against-bytes",), ("--against-bytes", "--delta", "1e-5")):
+        picture = tmp_path / "c.png"
+        given = ["-o", tmp_path / "c.json", "--picture", picture, "--force", *words]
+        code, _, err = fedsynth("evaluate", finished_run, fedlap_run, *given)
+        assert code == 0, err
+        with Image.open(picture) as drawn:
+            sizes[words] = drawn.width
+    plain, with_bytes, with_both = sizes.values()
+    assert plain < with_bytes < with_both
+    code, _, err = fedsynth("evaluate", finished_run, "--against-bytes", "-o", tmp_path / "d.json")
+    assert (code, "--against-bytes needs --picture" in err) == (2, True)
+
+
+def test_bytes_beside_accuracies_by_hand():
+    """Two seeds: 100 and 300 bytes after the first round, 0.5 and 0.7 accurate."""
+    group = GroupCurve("a", [{0: 0.1, 1: 0.5}, {0: 0.1, 1: 0.7}], sent=[{0: 0, 1: 100}, {0: 0, 1: 300}])
+    assert group.against_bytes() == ([0.0, 200.0], pytest.approx([0.1, 0.6]))
+    assert GroupCurve("b", [{0: 0.1}]).against_bytes() == ([], [])
 
 
 def test_a_run_without_synthetic_data_or_states(finished_run):
