@@ -21,14 +21,16 @@ from artifacts import lineage, tensors_file
 from artifacts.metadata import Metadata
 from stages.aggregate import aggregate
 from stages.encode import encode
+from stages.identity import identity, roster
 from stages.keygen import settle
 from stages.methods.params.aggregation import Aggregation
 from stages.methods.params.encoding import Encoding
-from stages.secagg import client_steps, masks, roster
-from stages.secagg.collect import Terms, collect
+from stages.secagg import client_steps, masks
+from stages.secagg.collect import collect
 from stages.secagg.mask import mask
 from stages.secagg.primitives import new_pair
 from stages.secagg.ring import Ring
+from stages.secagg.terms import Terms
 from stages.secagg.total import secure_sum
 from stages.secagg.unmask import confirm, unmask
 
@@ -60,7 +62,7 @@ class _Run:
         rng = np.random.default_rng(0)
         for name in self.names:
             settle(self.private(name, "client.key"), key_files.generate(), force=False)
-            roster.identity(self.private(name, "identity.json"))
+            identity(self.private(name, "identity.json"))
             update = Metadata(
                 kind="update", stage="train-client", custody="private", client=name, round=1, versions={},
                 inputs=(start,),
@@ -68,7 +70,7 @@ class _Run:
             values = rng.uniform(-1, 1, parameters).astype(np.float32)
             tensors_file.write(self.private(name, "update.safetensors"), {"w": values}, update)
         self.roster = folder / "public/roster.json"
-        roster.roster([self.private(name, "identity.json") for name in self.names], self.roster)
+        roster([self.private(name, "identity.json") for name in self.names], self.roster)
 
     def private(self, name: str, file: str) -> Path:
         return self.folder / "clients" / name / "private" / file

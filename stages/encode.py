@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from artifacts import keys, lineage, tensors_file
 from artifacts.errors import InputError, UsageError
+from artifacts.kinds import Custody
 from artifacts.metadata import InputRef, Metadata
-from artifacts.places import client_of
+from artifacts.places import PRIVATE, client_of
 from artifacts.publish import prepare
 from artifacts.tensors_file import TensorArtifact
 from stages.methods.params.encoding import Encoding
@@ -36,14 +37,16 @@ def encode(
     client: str | None = None,
     force: bool = False,
 ) -> Summary:
-    """Write the update as a message into an outbox, entered in the ledger first.
+    """Write the update as a message into an outbox, entered in the ledger first; or, for `secagg mask`, into private/.
 
     The update is named by a commitment under the client's key; what the message tells without noise is declared.
     With `--method state`, `update` is the client's new state and `previous` the one before; their difference leaves.
     For client-level privacy the update is masked and clipped (`before` is the model of the round before, from which a
     public mask is made), and may carry a share of the round's noise.
     """
-    prepare(out, "outbound", force=force)
+    masked_later = params.method == "delta" and out.absolute().parent.name == PRIVATE
+    custody: Custody = "private" if masked_later else "outbound"
+    prepare(out, custody, force=force)
     name = client_of(out, client)
     start = read_model(model)
     sends_state = params.method == "state"
@@ -63,7 +66,7 @@ def encode(
         kind="state" if sends_state else "message",
         stage="encode",
         method=params.method,
-        custody="outbound",
+        custody=custody,
         client=name,
         round=round,
         params=params.to_json(),
@@ -72,6 +75,8 @@ def encode(
             lineage.by_digest(start, "model"),
             *(
                 lineage.for_outbound(source, role, key=secret, context=context)
+                if custody == "outbound"
+                else lineage.by_digest(source, role)
                 for source, role in ((change, change.metadata.kind), (earlier, "previous"))
                 if source is not None
             ),

@@ -9,11 +9,11 @@ import click
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Force, Json, Key, Out, Quiet
+from fedsynth_cli.options import Client, Force, Given, Json, Key, Out, Quiet, Roster, hyper_options
+from stages.secagg.terms import Terms
 
-_CLIENT, _SERVER, _ONCE = "Each round, at a client", "Each round, at the server", "Once"
+_CLIENT, _SERVER = "Each round, at a client", "Each round, at the server"
 
-Roster = Annotated[Path, typer.Option("--roster", help="The verify keys of all clients.", show_default=False)]
 KeyList = Annotated[
     Path | None, typer.Option("--keys", help="The round's list of keys; for all but keys.", show_default=False)
 ]
@@ -27,34 +27,6 @@ def secagg() -> None:
 
     Example: fedsynth secagg keys --round 1 -o clients/00/outbox/secagg-keys-0001.safetensors
     """
-
-
-def identity(
-    out: Out, key: Key = None, client: Client = None, force: Force = False, json: Json = False, quiet: Quiet = False
-) -> None:
-    """Write the public half of a client's signing key, to be carried to the others by a way that they trust.
-
-    Example: fedsynth secagg identity -o clients/00/private/identity.json
-    """
-    from stages.secagg.roster import identity as stage
-
-    Output(as_json=json, quiet=quiet).result(stage(out, key=key, client=client, force=force))
-
-
-def roster(
-    identities: Annotated[list[Path], typer.Argument(help="The clients' identities.")],
-    out: Out,
-    force: Force = False,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Put the clients' identities together. Every client keeps a copy, and checks signatures by it.
-
-    Example: fedsynth secagg roster clients/*/private/identity.json -o public/roster.json
-    """
-    from stages.secagg.roster import roster as stage
-
-    Output(as_json=json, quiet=quiet).result(stage(identities, out, force=force))
 
 
 def keys(
@@ -161,23 +133,13 @@ def unmask(
     Output(as_json=json, quiet=quiet).result(stage(confirmed, out, key=key, client=client, force=force))
 
 
+@hyper_options("secagg", Terms)
 def collect(
     files: Annotated[list[Path], typer.Argument(help="The clients' files of one step.")],
     out: Out,
     roster: Roster,
+    given: Given,
     keys: KeyList = None,
-    threshold: Annotated[
-        int | None,
-        typer.Option(help="keys: so many must stay to the end; more than half, and that if not given (t)."),
-    ] = None,
-    range: Annotated[
-        float | None,
-        typer.Option("--range", help="keys: values lie in ±RANGE. Leave it out for noise shares.", show_default=False),
-    ] = None,
-    bits: Annotated[int | None, typer.Option(help="keys: bits of a value within the range (20).")] = None,
-    modulus: Annotated[
-        str | None, typer.Option(help="keys: bits of a masked value (32).", click_type=click.Choice(["32", "64"]))
-    ] = None,
     receiver: Annotated[
         str | None, typer.Option("--for", help="shares: only those for this client.", show_default=False)
     ] = None,
@@ -193,10 +155,9 @@ def collect(
     Example: fedsynth secagg collect clients/*/outbox/secagg-keys-0001.safetensors --roster public/roster.json
     --range 1 -o server/outbox/secagg-keys-0001.safetensors
     """
-    from stages.secagg.collect import Terms
     from stages.secagg.collect import collect as stage
 
-    terms = Terms(threshold=threshold, range=range, bits=bits, modulus=None if modulus is None else int(modulus))
+    terms = given.resolve(Terms)
     summary = stage(files, out, roster=roster, keys=keys, terms=terms, receiver=receiver, force=force)
     Output(as_json=json, quiet=quiet).result(summary)
 
@@ -241,7 +202,7 @@ def group() -> typer.Typer:
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(secagg)
     for function, panel in (
-        (identity, _ONCE), (roster, _ONCE), (keys, _CLIENT), (shares, _CLIENT), (mask, _CLIENT), (confirm, _CLIENT),
+        (keys, _CLIENT), (shares, _CLIENT), (mask, _CLIENT), (confirm, _CLIENT),
         (unmask, _CLIENT), (collect, _SERVER),
     ):  # fmt: skip
         app.command(function.__name__, rich_help_panel=panel)(function)

@@ -16,6 +16,7 @@ from stages.nets.params import NetParams
 from stages.recipes.plan import partition_step, plan
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
+from stages.secagg.terms import Terms
 
 _DECLARED: dict[str, type[HyperParameters] | Variants] = {
     "partition": PartitionParams,
@@ -25,20 +26,21 @@ _DECLARED: dict[str, type[HyperParameters] | Variants] = {
     "train-client": LocalTraining,
     "encode": ENCODINGS,
     "aggregate": AGGREGATIONS,
+    "secagg": Terms,
 }
 
 
 def parameters(step: Step) -> Any:
     """What the step says, as its command's own class, which checks it."""
     try:
-        return _DECLARED[step.command].from_mapping(step.params)
+        return _DECLARED[step.section].from_mapping(step.params)
     except ValueError as error:
-        raise UsageError(f"{step.command}: {error}.") from error
+        raise UsageError(f"{step.section}: {error}.") from error
 
 
 def check(recipe: Recipe) -> None:
     """Refuse a recipe whose parameters are wrong: those of one round with one client are those of all."""
     steps = [partition_step(recipe, 0), *plan(replace(recipe, rounds=1), ["00"], 0)]
     for step in steps:
-        if step.command in _DECLARED:
+        if step.section in _DECLARED:
             parameters(step)

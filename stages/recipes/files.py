@@ -7,6 +7,7 @@ from stages.partition import numbered_clients
 
 TEST = "public/test.parquet"
 PARTITION_RECORD = "simulation/partition.json"
+ROSTER = "public/roster.json"
 CURVE, CURVE_PICTURE, CONFUSION_PICTURE = "metrics/curve.csv", "metrics/curve.png", "metrics/confusion.png"
 
 
@@ -48,6 +49,11 @@ def message_file(client: str, round: int) -> str:
     return f"clients/{client}/outbox/message-{round:04}.safetensors"
 
 
+def unsent_message(client: str, round: int) -> str:
+    """An update clipped or noised, that leaves under masks only."""
+    return f"clients/{client}/private/message-{round:04}.safetensors"
+
+
 def surrogate_file(client: str, round: int) -> str:
     return f"clients/{client}/outbox/surrogate-{round:04}.safetensors"
 
@@ -74,6 +80,16 @@ def aggregated_update(round: int) -> str:
 def followed_model(owner: str, round: int) -> str:
     """The model that each participant makes of the server's proxy; the same bytes with all of them."""
     return f"{_home(owner)}/private/model-{round:04}.safetensors"
+
+
+def identity_file(client: str) -> str:
+    """The public half of a client's signing key, to be carried to the others."""
+    return f"clients/{client}/private/identity.json"
+
+
+def secagg_file(owner: str, step: str, round: int) -> str:
+    """What a client sends in a step of secure aggregation, or the server's list of it."""
+    return f"{_home(owner)}/outbox/secagg-{step}-{round:04}.safetensors"
 
 
 def _home(owner: str) -> str:

@@ -16,7 +16,7 @@ from stages.recipes.step import Step
 
 def perform(step: Step, root: Path) -> Summary:
     """Run one step in the run folder `root`. Outputs that a killed step left half done are replaced."""
-    return _CALLS[step.command](step, root)
+    return _CALLS[step.section](step, root)
 
 
 def _paths(step: Step, root: Path) -> list[Path]:
@@ -126,6 +126,53 @@ def _evaluate(step: Step, root: Path) -> Summary:
     return evaluate(model, data, root / step.out, **files, **step.params, force=True)
 
 
+def _identity(step: Step, root: Path) -> Summary:
+    from stages.identity import identity
+
+    return identity(root / step.out, force=True)
+
+
+def _roster(step: Step, root: Path) -> Summary:
+    from stages.identity import roster
+
+    return roster(_paths(step, root), root / step.out, force=True)
+
+
+def _secagg(step: Step, root: Path) -> Summary:
+    """One of the commands of secure aggregation."""
+    inputs, out = _paths(step, root), root / step.out
+    files = _files(step, root, "roster", "keys", "shares", "survivors")
+    match step.command.split()[1]:
+        case "keys":
+            from stages.secagg.client_steps import keys
+
+            return keys(out, round=step.round, force=True)
+        case "shares":
+            from stages.secagg.client_steps import shares
+
+            return shares(inputs[0], out, **files, force=True)
+        case "mask":
+            from stages.secagg.mask import mask
+
+            return mask(inputs[0], inputs[1], inputs[2], out, force=True)
+        case "confirm":
+            from stages.secagg.unmask import confirm
+
+            return confirm(inputs[0], out, force=True)
+        case "unmask":
+            from stages.secagg.unmask import unmask
+
+            return unmask(inputs[0], out, force=True)
+        case "collect":
+            from stages.secagg.collect import collect
+
+            return collect(inputs, out, terms=parameters(step), **files, force=True)
+        case _:
+            from stages.secagg.total import secure_sum
+
+            return secure_sum(inputs, out, **files, force=True)
+
+
 _CALLS: dict[str, Callable[[Step, Path], Summary]] = {
     "partition": _partition,
     "train-generator": _train_generator,
@@ -137,4 +184,7 @@ _CALLS: dict[str, Callable[[Step, Path], Summary]] = {
     "decode": _decode,
     "aggregate": _aggregate,
     "evaluate": _evaluate,
+    "identity": _identity,
+    "roster": _roster,
+    "secagg": _secagg,
 }

@@ -25,6 +25,7 @@ from stages.recipes.files import (
 from stages.recipes.proxy_steps import model_of, proxy_steps, sends_proxies
 from stages.recipes.recipe import Recipe
 from stages.recipes.round_steps import client_steps, is_noised, server_steps
+from stages.recipes.secagg_steps import check_additive, identity_steps
 from stages.recipes.step import Step
 from stages.recipes.surrogate_steps import descent_step, sends_surrogates, surrogate_step
 from stages.recipes.synthetic_steps import synthetic_steps, training_data
@@ -78,6 +79,9 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
         )
     ]
     steps.append(_evaluate(recipe, 0))
+    if recipe.secure:
+        check_additive(recipe)
+        steps += identity_steps(clients)
     steps += synthetic_steps(recipe, clients, seed)
     data = training_data(recipe, clients)
     last_round: dict[str, int] = {}

@@ -19,10 +19,11 @@ from stages.recipes.params_file import read_mapping
 _FOLDER = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".toml")
 STAGES = (
-    "partition", "train-generator", "synthesize", "init-model", "train-client", "encode", "aggregate", "evaluate",
+    "partition", "train-generator", "synthesize", "init-model", "train-client", "encode", "secagg", "aggregate",
+    "evaluate",
 )  # fmt: skip
 Synthetic = Literal["none", "own", "shuffled", "pooled"]
-_SETTABLE = ("rounds", "participation", "synthetic", "switch1", "switch2")
+_SETTABLE = ("rounds", "participation", "synthetic", "switch1", "switch2", "secure")
 _TOP = ("about", *_SETTABLE, "sweep", "target")
 
 
@@ -37,6 +38,9 @@ class Recipe:
     `switch1` and `switch2` are TOFU's rounds of change: from the first on, updates are shortened by their cosine; from
     the second on, full updates are exchanged.
 
+    With `secure` the server learns the sum of a round's updates alone, by secure aggregation; the section `secagg` says
+    how numbers are written and how many clients must stay.
+
     `sweep` maps targets of `--set` (and `seed`) to lists of values, a run for each point of their product; `target` is
     the accuracy that the comparison of these runs counts rounds to.
     """
@@ -48,6 +52,7 @@ class Recipe:
     synthetic: Synthetic = "none"
     switch1: int | None = None
     switch2: int | None = None
+    secure: bool = False
     sweep: Mapping[str, Any] = field(default_factory=dict)
     target: float | None = None
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -63,6 +68,8 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise self._error(f"{name} must be a round, from 1 on, found {value!r}")
+        if not isinstance(self.secure, bool):
+            raise self._error(f"secure must be true or false, found {self.secure!r}")
         if self.target is not None and not (isinstance(self.target, int | float) and 0 < self.target <= 1):
             raise self._error(f"target must be an accuracy above 0 and at most 1, found {self.target!r}")
         if not isinstance(self.sweep, Mapping):
@@ -91,7 +98,7 @@ class Recipe:
     def to_yaml(self) -> str:
         """What one run is made by; sweep and target belong to the comparison of several."""
         values = {key: getattr(self, key) for key in ("name", "about", *_SETTABLE)}
-        values = {key: value for key, value in values.items() if value is not None}
+        values = {key: value for key, value in values.items() if value is not None and value is not False}
         return yaml.safe_dump(
             values | {k: dict(v) for k, v in self.stages.items()}, sort_keys=False, allow_unicode=True
         )

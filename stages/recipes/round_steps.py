@@ -7,8 +7,18 @@ from typing import Any
 
 from artifacts.errors import UsageError
 from stages.methods.params.local_training import KEEPS_STATE, SENDS_STATE, LocalTraining
-from stages.recipes.files import kept_state, message_file, model_file, sent_state, server_state, update_file
+from stages.recipes.files import (
+    aggregated_update,
+    kept_state,
+    message_file,
+    model_file,
+    sent_state,
+    server_state,
+    unsent_message,
+    update_file,
+)
 from stages.recipes.recipe import Recipe
+from stages.recipes.secagg_steps import secure_mean
 from stages.recipes.step import Step
 
 # What `encode` and `aggregate` must agree on beside the clip.
@@ -45,17 +55,20 @@ def client_steps(
             params=recipe.section("train-client"),
             options={"seed": seed, **states, **new_state},
         ),
-        Step(
-            command="encode",
-            owner=client,
-            round=round,
-            inputs=(model, update),
-            needs=tuple(earlier.values()),
-            out=message_file(client, round),
-            params=encoding,
-            options=earlier,
-        ),
     ]
+    if source(recipe, client, round) != update:
+        steps.append(
+            Step(
+                command="encode",
+                owner=client,
+                round=round,
+                inputs=(model, update),
+                needs=tuple(earlier.values()),
+                out=source(recipe, client, round),
+                params=encoding,
+                options=earlier,
+            )
+        )
     if sends:
         before = {"previous": states["state"]} if "state" in states else {}
         steps.append(
@@ -72,6 +85,15 @@ def client_steps(
             )
         )
     return steps
+
+
+def source(recipe: Recipe, client: str, round: int) -> str:
+    """What the server's mean is of: messages; or, under masks, the private updates, encoded if they are changed."""
+    if not recipe.secure:
+        return message_file(client, round)
+    encoding = recipe.section("encode")
+    changed = any(encoding.get(key) is not None for key in ("clip_norm", "sparsify"))
+    return (unsent_message if changed else update_file)(client, round)
 
 
 def server_steps(recipe: Recipe, chosen: Sequence[str], round: int, num_clients: int) -> list[Step]:
@@ -99,19 +121,24 @@ def server_steps(recipe: Recipe, chosen: Sequence[str], round: int, num_clients:
         alpha = recipe.section("train-client").get("alpha")
         params |= {"rule": "feddyn", "clients": num_clients} | ({"alpha": alpha} if alpha is not None else {})
         options = {**before, "state_out": server_state(algorithm, round)}
-    steps = [
+    steps: list[Step] = []
+    files = [source(recipe, client, round) for client in chosen]
+    if recipe.secure:
+        steps += secure_mean(recipe, round, {c: (model, f) for c, f in zip(chosen, files, strict=True)})
+        files = [aggregated_update(round)]
+    steps.append(
         Step(
             command="aggregate",
             owner="server",
             round=round,
-            inputs=(model, *(message_file(client, round) for client in chosen)),
+            inputs=(model, *files),
             needs=tuple(path for key, path in options.items() if key in ("state", "before")),
             out=model_file(round),
             also_writes=tuple(path for key, path in options.items() if key == "state_out"),
             params=params,
             options=options,
         )
-    ]
+    )
     if algorithm in SENDS_STATE:
         steps.append(
             Step(

@@ -26,5 +26,10 @@ class Step:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def section(self) -> str:
+        """Where recipes and params files have its parameters: `secagg` for all commands of that group."""
+        return self.command.split()[0]
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         return (self.out, *self.also_writes)

@@ -7,7 +7,6 @@ the countersigned list. Each file is checked before it counts; the server needs 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +33,12 @@ from stages.secagg.session import (
     stacked,
     survivors_statement,
 )
+from stages.secagg.terms import Terms
 from stages.secagg.vectors import Vectors
 from stages.versions import versions
 
 CIPHERTEXT_BYTES = 2 * shamir.SHARE_BYTES + SEAL_BYTES
 _COLLECTED = ("secagg-keys", "secagg-shares", "secagg-masked", "secagg-survivors")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """What the list of keys declares beside the keys. `threshold` is more than half of the clients if not given."""
-
-    threshold: int | None = None
-    range: float | None = None
-    bits: int | None = None
-    modulus: int | None = None
 
 
 def collect(
@@ -110,19 +100,15 @@ def _keys(sent: dict[str, TensorArtifact], known: Roster, terms: Terms, out: Pat
 
 def _checked_terms(terms: Terms, clients: int) -> dict[str, Any]:
     threshold = clients // 2 + 1 if terms.threshold is None else terms.threshold
-    modulus = 32 if terms.modulus is None else terms.modulus
-    params: dict[str, Any] = {"threshold": threshold, "modulus": modulus}
+    params: dict[str, Any] = {"threshold": threshold, "modulus": terms.word_bits}
     try:
         check_threshold(threshold, clients)
         if terms.range is None:
-            if terms.bits is not None:
-                raise ValueError("--bits goes with --range")
             return params
-        bits = 20 if terms.bits is None else terms.bits
-        Ring.plain(modulus=modulus, reach=terms.range, bits=bits).check_fits(clients)
+        Ring.plain(modulus=terms.word_bits, reach=terms.range, bits=terms.value_bits).check_fits(clients)
     except ValueError as error:
         raise UsageError(f"{error}. Choose --threshold, --range, --bits and --modulus that fit.") from error
-    return params | {"range": float(terms.range), "bits": bits}
+    return params | {"range": terms.range, "bits": terms.value_bits}
 
 
 def _shares(

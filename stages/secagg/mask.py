@@ -129,6 +129,10 @@ def _source(path: Path, model: TensorArtifact, session: Session, member: Member)
     if metadata.kind not in ("update", "message"):
         raise InputError(f"{path} is a {metadata.kind}; only an update or a message adds up. Give one of these.")
     source = tensors_file.read(path)
+    if source.metadata.custody != "private":
+        raise InputError(
+            f"{path} leaves by itself: under masks it would hide nothing. Encode it into private/ instead."
+        )
     if source.metadata.client != member.name:
         raise InputError(f"{path} is of client {source.metadata.client!r}, not of {member.name!r}.")
     if source.metadata.round != session.round or round_of(model) + 1 != session.round:
@@ -197,9 +201,8 @@ def _noise_of(source: TensorArtifact) -> _Noise | None:
 
 
 def _inputs(source: TensorArtifact, member: Member) -> list[InputRef]:
-    """The model by its digest, the private update by a commitment; a message passes on its own."""
-    if source.metadata.kind == "message":
-        return list(source.metadata.inputs)
+    """The model by its digest, the private file by a commitment."""
     context = {"stage": "secagg", "client": member.name, "round": source.metadata.round}
     models = [reference for reference in source.metadata.inputs if reference.role == "model"]
-    return [*models, commit(member.key, role="update", kind="update", sha256=source.sha256, context=context)]
+    kind = source.metadata.kind
+    return [*models, commit(member.key, role=kind, kind=kind, sha256=source.sha256, context=context)]

@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.privacy.mechanism import GaussianMechanism
+from stages.secagg.terms import LEAST_BITS, MODULI, MOST_BITS
 
-MODULI = (32, 64)
-LEAST_BITS, MOST_BITS = 2, 53  # 53: what float64 holds exactly
 _TAIL = 10.0  # standard deviations, above the 9.2 at which the noise is cut off
 _WORDS: dict[int, Any] = {32: np.dtype("<u4"), 64: np.dtype("<u8")}
 _SIGNED: dict[int, Any] = {32: np.dtype("<i4"), 64: np.dtype("<i8")}

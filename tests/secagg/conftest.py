@@ -8,11 +8,13 @@ import pytest
 from artifacts import keys, lineage, tensors_file
 from artifacts.metadata import Metadata
 from stages.encode import encode
+from stages.identity import identity, roster
 from stages.keygen import settle
 from stages.methods.params.encoding import Encoding
-from stages.secagg import client_steps, roster
-from stages.secagg.collect import Terms, collect
+from stages.secagg import client_steps
+from stages.secagg.collect import collect
 from stages.secagg.mask import mask
+from stages.secagg.terms import Terms
 from stages.secagg.total import secure_sum
 from stages.secagg.unmask import confirm, unmask
 
@@ -33,9 +35,9 @@ class Round:
         tensors_file.write(self.model, zeros, about)
         for name in self.names:
             settle(self.key(name), keys.generate(), force=False)
-            roster.identity(self.place(name) / "private/identity.json")
+            identity(self.place(name) / "private/identity.json")
         self.roster = folder / "public/roster.json"
-        roster.roster([self.place(name) / "private/identity.json" for name in self.names], self.roster)
+        roster([self.place(name) / "private/identity.json" for name in self.names], self.roster)
         self.updates = {name: self.update(name) for name in self.names}
 
     def place(self, name):
@@ -64,16 +66,8 @@ class Round:
     def noised(self, name, **params):
         """The update with its share of noise, written where it does not leave."""
         settings = {"clip_norm": 1.0, "noise_multiplier": 1.0, "least_clients": 2, **params}
-        out = self.place(name) / "private/unsent/outbox/message.safetensors"
-        encode(
-            self.model,
-            self.updates[name],
-            out,
-            params=Encoding(**settings),
-            key=self.key(name),
-            client=name,
-            force=True,
-        )
+        out = self.place(name) / f"private/message-{self.round:04}.safetensors"
+        encode(self.model, self.updates[name], out, params=Encoding(**settings), force=True)
         self.updates[name] = out
         return out
 

@@ -96,7 +96,7 @@ def test_exit_codes(begin, fedsynth):
     refused(fedsynth, 3, "cannot read", "shares", play.down("keys"), *roster, "-o", play.up("a", "shares"))
     play.keys()
     sent = [play.up(name, "keys") for name in play.names]
-    refused(fedsynth, 2, "more than half", "collect", *sent, *roster, "--threshold", 1, "-o",
+    refused(fedsynth, 2, "at least 2", "collect", *sent, *roster, "--threshold", 1, "-o",
             play.folder / "server/outbox/x.safetensors")  # fmt: skip
     refused(fedsynth, 3, "a client counts once", "collect", sent[0], sent[0], *roster, "-o",
             play.folder / "server/outbox/x.safetensors")  # fmt: skip

@@ -9,8 +9,11 @@ import pytest
 
 from artifacts import tensors_file
 from artifacts.errors import FedsynthError, InputError, UsageError, VerificationError
-from stages.secagg import client_steps, roster
-from stages.secagg.collect import Terms, collect
+from stages.identity import roster
+from stages.secagg import client_steps
+from stages.secagg.collect import collect
+from stages.secagg.roster import read_roster
+from stages.secagg.terms import Terms
 from stages.secagg.unmask import confirm, unmask
 
 
@@ -256,28 +259,34 @@ def test_the_order_of_files_is_free(play):
         assert (tensor == tensors_file.read(out).tensors[name]).all()
 
 
-@pytest.mark.parametrize(
-    ("terms", "reason"),
-    [
-        ({"threshold": 1}, "more than half"), ({"threshold": 4}, "more than half"), ({"bits": 31}, "does not fit"),
-        ({"range": -1.0}, "above 0"), ({"range": None, "bits": 8}, "--bits goes with --range"), ({"bits": 99}, "bits"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("terms", "reason"), [({"threshold": 4}, "more than half"), ({"bits": 31}, "does not fit")])
 def test_terms_that_do_not_fit_are_refused_beforehand(begin, terms, reason):
     with pytest.raises(UsageError, match=reason):
         begin().keys(**terms)
+
+
+@pytest.mark.parametrize(
+    ("terms", "reason"),
+    [
+        ({"threshold": 1}, "at least 2"), ({"range": -1.0}, "above 0"), ({"bits": 8}, "given with --range"),
+        ({"range": 1.0, "bits": 99}, "from 2 to 53"), ({"modulus": 16}, "32 or 64"), ({"range": "nan"}, "float"),
+    ],
+)  # fmt: skip
+def test_terms_that_cannot_be(terms, reason):
+    with pytest.raises(ValueError, match=reason):
+        Terms.from_mapping(terms)
 
 
 def test_rosters_that_cannot_be(begin, tmp_path):
     play = begin()
     own = [play.place(name) / "private/identity.json" for name in play.names]
     with pytest.raises(InputError, match="is in the roster already"):
-        roster.roster([own[0], own[0]], tmp_path / "r.json")
-    twin = json.loads(own[0].read_text()) | {"client": "z"}
+        roster([own[0], own[0]], tmp_path / "r.json")
+    twin = json.loads(own[0].read_text()) | {"name": "z"}
     (tmp_path / "twin.json").write_text(json.dumps(twin))
     with pytest.raises(InputError, match="have the same key"):
-        roster.roster([own[0], tmp_path / "twin.json"], tmp_path / "r.json")
+        roster([own[0], tmp_path / "twin.json"], tmp_path / "r.json")
     for text in ("", "[]", '{"schema": "fedsynth.roster/1"}', '{"schema": "fedsynth.roster/1", "clients": {"a": "x"}}'):
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(InputError, match=r"bad\.json"):
-            roster.read_roster(tmp_path / "bad.json")
+            read_roster(tmp_path / "bad.json")

@@ -9,7 +9,8 @@ import pytest
 from artifacts import tensors_file
 from artifacts.errors import InputError, VerificationError
 from stages.secagg import client_steps
-from stages.secagg.collect import Terms, collect
+from stages.secagg.collect import collect
+from stages.secagg.terms import Terms
 from stages.secagg.unmask import confirm, unmask
 
 

@@ -1,0 +1,42 @@
+"""What the list of keys declares beside the keys: who must stay, and how numbers are written. Free of torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stages.hyperparameters import HyperParameters, hyper
+
+MODULI = (32, 64)
+LEAST_BITS, MOST_BITS = 2, 53  # 53: what float64 holds exactly
+PANEL = "For the list of keys"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms(HyperParameters):
+    """The terms of a round of secure aggregation. Noise shares bring their own grid: no range and no bits then."""
+
+    threshold: int | None = hyper(
+        None, "So many clients must stay to the end: more than half of them, and just that if not given.",
+        symbol="t", panel=PANEL,
+    )  # fmt: skip
+    range: float | None = hyper(
+        None, "Values lie in ±RANGE; one outside is an error. Leave it out for noise shares.", panel=PANEL
+    )
+    bits: int | None = hyper(None, "Bits of a value within the range (20).", panel=PANEL)
+    modulus: int | None = hyper(None, "Bits of a masked value: 32 or 64 (32).", panel=PANEL)
+
+    def check(self) -> None:
+        self.require(self.threshold is None or self.threshold >= 2, "threshold", "at least 2")
+        self.require(self.range is None or self.range > 0, "range", "above 0")
+        fits = self.bits is None or LEAST_BITS <= self.bits <= MOST_BITS
+        self.require(fits, "bits", f"from {LEAST_BITS} to {MOST_BITS}")
+        self.require(self.bits is None or self.range is not None, "bits", "given with --range")
+        self.require(self.modulus is None or self.modulus in MODULI, "modulus", "32 or 64")
+
+    @property
+    def value_bits(self) -> int:
+        return 20 if self.bits is None else self.bits
+
+    @property
+    def word_bits(self) -> int:
+        return 32 if self.modulus is None else self.modulus
