@@ -18,7 +18,7 @@ ATTACK = "MODEL FILE… --attack inverting-gradients"
 OPTIONS = {
     MODEL: ("curve", "picture", "confusion", "batch_size", "device"),
     SYNTHETIC: ("held_out", "pairs"),
-    RUNS: ("target", "delta", "against_bytes", "csv", "picture", "name"),
+    RUNS: ("target", "delta", "against_bytes", "baseline", "csv", "picture", "name"),
     CLIENTS: ("round", "share", "picture", "device"),
     CLIPPING: ("clipping", "round", "picture"),
     GAP: ("round", "batch_size", "device"),

@@ -48,10 +48,12 @@ def runs(console: Console, summary: dict[str, Any]) -> None:
     until = f" until {100 * target:g}% was reached" if target is not None else ""
     console.print(
         f"numbers: what one client sends and gets{until} (2·M_s + 2·R·M_c; with synthetic sets in place of models "
-        "R·(M_c + M_k)); sent: all files, up and down.",
+        "R·(M_c + M_k), with proxies images × (pixels + classes) each way); sent: all files, up and down.",
         markup=False,
         highlight=False,
     )
+    if any("efficiency" in group for group in summary["groups"]):
+        _efficiency(console, summary)
     if summary["delta"] is not None:
         text = f"ε: after the last round, for one record of the dearest client, δ = {summary['delta']:g}."
         console.print(text, markup=False, highlight=False)
@@ -62,6 +64,21 @@ def runs(console: Console, summary: dict[str, Any]) -> None:
         if run["rounds"] < run["planned_rounds"]:
             text = f"{run['label']} is not finished: {run['rounds']} of {run['planned_rounds']} rounds."
             console.print(text, markup=False, highlight=False)
+
+
+def _efficiency(console: Console, summary: dict[str, Any]) -> None:
+    """How many times more the baseline sent: until each was at its best, and until all reached the target."""
+    views = {"to its best": "to_best"} | ({} if summary["target"] is None else {"to the target": "to_target"})
+    columns = [f"{what} {name}" for name in views for what in ("numbers", "bytes")]
+    keys = [f"{what}_{suffix}" for suffix in views.values() for what in ("parameters", "bytes")]
+    rows = [[group["label"], *(_times(group["efficiency"][key]) for key in keys)] for group in summary["groups"]]
+    table(console, ["efficiency", *columns], rows)
+    baseline = summary["groups"][0]["baseline"]
+    console.print(f"efficiency: how many times more {baseline} sends.", markup=False, highlight=False)
+
+
+def _times(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}×"
 
 
 def _epsilon(value: float | str) -> str:

@@ -9,17 +9,22 @@ numbers, not megabytes: parameters, pixel values and labels.
 With FedLAP and FedDM a synthetic set goes up in every round, and a model down only: R·(M_c + M_k), where M_k is the
 size of a client's set (FedDM, Sec. 2.2 and Appendix E), labels and radius included.
 
+With TOFU a proxy goes up and one comes down in a round, images × (pixels + classes) numbers each: that is how the paper
+counts, without ratios and scales; all but three cells of its tables follow from it. In its third phase a full update
+goes up and a model down, M_c each.
+
 Bytes are those of all clients together: each file in a client's outbox goes up once; a part of the shuffled synthetic
 data goes down to one client; the model and the server's state of round r − 1 go down to each client that takes part in
-round r, the initial model among them. The last model has no such client: who gets it is not part of training.
+round r, the initial model among them. The last model has no such client: who gets it is not part of training. The
+server's proxy of round r goes down to all who took part in it.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from artifacts import dataset_stream, tensors_file
@@ -43,7 +48,8 @@ class Transfer:
 class Communication:
     """`model` is M_c, `states` the control variates that go with it, `synthetic` is M_s; all count numbers.
 
-    `surrogate` is M_k, what a client sends in a round in place of a model; 0 where it sends a model.
+    `surrogate` is M_k, what a client sends in a round in place of a model; 0 where it sends a model. `proxies` are, by
+    round, the numbers that go up and down in proxies.
     """
 
     model: int
@@ -51,11 +57,13 @@ class Communication:
     synthetic: int
     transfers: tuple[Transfer, ...]
     surrogate: int = 0
+    proxies: Mapping[int, int] = field(default_factory=dict)
 
     def parameters(self, rounds: int) -> int:
         """2·M_s + 2·R·M_c, or R·(M_c + M_k), for the first R rounds: the numbers that one client sends and gets."""
         down = self.model + self.states
-        return 2 * self.synthetic + rounds * (down + (self.surrogate or down))
+        encoded = [numbers for round, numbers in self.proxies.items() if round <= rounds]
+        return 2 * self.synthetic + sum(encoded) + (rounds - len(encoded)) * (down + (self.surrogate or down))
 
     def bytes(self, rounds: int, wanted: Callable[[Transfer], bool] = lambda _: True) -> int:
         """Of the files of all clients that were needed for the first `rounds` rounds."""
@@ -64,7 +72,7 @@ class Communication:
 
 @dataclass(frozen=True)
 class _File:
-    """What a file says it is: its size, and how many numbers it holds."""
+    """What a file says it is: its size, and how many numbers it holds; of a proxy, images and labels."""
 
     metadata: Metadata
     size: int
@@ -88,6 +96,8 @@ def read_communication(run: RunFolder) -> Communication:
     for file in given:
         if file.metadata.kind == "dataset":  # a part of the shuffled data is one client's
             transfers.append(Transfer("dataset", file.round, False, file.size, 1))
+        elif file.metadata.kind == "proxy":  # whoever sent one follows the server's
+            transfers.append(Transfer("proxy", file.round, False, file.size, takes_part[file.round]))
         else:
             needed_in = file.round + 1
             transfers.append(Transfer(file.metadata.kind, needed_in, False, file.size, takes_part[needed_in]))
@@ -100,7 +110,20 @@ def read_communication(run: RunFolder) -> Communication:
         synthetic=_mean([numbers for numbers in uploads if numbers]),  # every client makes as many, or nearly
         transfers=tuple(transfers),
         surrogate=_mean(sets),
+        proxies=_by_round([file for files in sent.values() for file in files], given),
     )
+
+
+def _by_round(up: Sequence[_File], down: Sequence[_File]) -> dict[int, int]:
+    """What one client sends and gets in proxies, round by round."""
+    rounds = sorted({file.round for file in (*up, *down) if file.metadata.kind == "proxy"})
+    return {
+        round: sum(
+            _mean([file.numbers for file in side if file.metadata.kind == "proxy" and file.round == round])
+            for side in (up, down)
+        )
+        for round in rounds
+    }
 
 
 def _mean(numbers: Sequence[int]) -> int:
@@ -112,7 +135,8 @@ def _files(folder: Path) -> Iterator[_File]:
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.suffix == ".safetensors":
             metadata, specs = tensors_file.read_header(path)
-            yield _File(metadata, path.stat().st_size, sum(math.prod(spec.shape) for spec in specs))
+            counted = [s for s in specs if metadata.kind != "proxy" or s.name in ("images", "labels")]
+            yield _File(metadata, path.stat().st_size, sum(math.prod(spec.shape) for spec in counted))
         elif path.suffix == ".parquet":
             found = dataset_stream.scan(path)
             pixels = math.prod(found.metadata.params[key] for key in ("channels", "height", "width"))

@@ -19,6 +19,7 @@ from artifacts.places import RunFolder
 from artifacts.publish import prepare
 from stages.account import epsilon_json
 from stages.evaluate_communication import Communication, read_communication
+from stages.evaluate_efficiency import with_efficiency
 from stages.pictures.comparison import GroupCurve, comparison_picture
 from stages.progress import Summary
 from stages.run_epsilon import RunEpsilon, run_epsilon
@@ -27,7 +28,8 @@ from stages.run_metrics import read_metrics, read_recipe, samples_secretly
 # What stands in the CSV, in this order: all of a run but its curve.
 _COLUMNS = (
     "label", "group", "recipe", "seed", "clients", "rounds", "planned_rounds", "accuracy", "best", "target",
-    "rounds_to_target", "model_parameters", "state_parameters", "synthetic_numbers", "parameters",
+    "rounds_to_target", "best_round", "parameters_to_best", "bytes_to_best", "model_parameters",
+    "state_parameters", "synthetic_numbers", "parameters",
     "parameters_to_target", "bytes", "bytes_up", "bytes_down", "bytes_states", "bytes_synthetic", "bytes_to_target",
     "delta", "epsilon_basis", "epsilon_at_end", "epsilon_at_end_rdp",
 )  # fmt: skip
@@ -53,6 +55,11 @@ class Run:
     def last(self) -> int:
         return max(self.accuracy)
 
+    @property
+    def best_round(self) -> int:
+        """The first of the rounds whose model is the most accurate."""
+        return max(sorted(self.accuracy), key=lambda r: self.accuracy[r])
+
     def rounds_to(self, target: float | None) -> int | None:
         """The first round whose model is at least that accurate; None where there is none."""
         reached = [r for r, value in sorted(self.accuracy.items()) if target is not None and value >= target]
@@ -67,6 +74,7 @@ class Run:
 
     def to_json(self, group: str, target: float | None, delta: float | None) -> dict[str, Any]:
         reached, sent = self.rounds_to(target), self.sent
+        best = self.best_round
         return {
             "label": self.label,
             "group": group,
@@ -79,6 +87,9 @@ class Run:
             "best": max(self.accuracy.values()),
             "target": target,
             "rounds_to_target": reached,
+            "best_round": best,
+            "parameters_to_best": sent.parameters(best),
+            "bytes_to_best": sent.bytes(best),
             "model_parameters": sent.model,
             "state_parameters": sent.states,
             "synthetic_numbers": sent.synthetic,
@@ -105,6 +116,7 @@ def evaluate_runs(
     target: float | None = None,
     delta: float | None = None,
     against_bytes: bool = False,
+    baseline: str | None = None,
     csv: Path | None = None,
     picture: Path | None = None,
     force: bool = False,
@@ -129,6 +141,8 @@ def evaluate_runs(
     label_of = {run.label: label for label, members in grouped.items() for run in members}
     rows = [run.to_json(label_of[run.label], target, delta) for run in found]
     groups = [_group(label, [row for row in rows if row["group"] == label], target) for label in grouped]
+    if baseline is not None:
+        groups = with_efficiency(groups, baseline)
     if csv is not None:
         atomic.write(csv, [_as_csv(rows)], force=force)
     if picture is not None:
@@ -255,6 +269,8 @@ def _group(label: str, rows: Sequence[dict[str, Any]], target: float | None) -> 
         "parameters_to_target": _whole([row["parameters_to_target"] for row in rows]),
         "bytes": _whole([row["bytes"] for row in rows]),
         "bytes_to_target": _whole([row["bytes_to_target"] for row in rows]),
+        "parameters_to_best": _whole([row["parameters_to_best"] for row in rows]),
+        "bytes_to_best": _whole([row["bytes_to_best"] for row in rows]),
         # Of an ε there is no mean: the largest is the one that holds for all.
         **{key: _largest([row[key] for row in rows]) for key in ("epsilon_at_end", "epsilon_at_end_rdp")},
         "epsilon_basis": rows[0]["epsilon_basis"],

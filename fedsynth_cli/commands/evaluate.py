@@ -67,6 +67,11 @@ def evaluate(
         typer.Option("--against-bytes", help="In the picture: accuracy against bytes, too.",
                      rich_help_panel=forms.RUNS),
     ] = False,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="How many times more this run sent than each (TOFU's efficiency): to its "
+                     "best, and to --target.", show_default=False, rich_help_panel=forms.RUNS),
+    ] = None,
     csv: Annotated[
         Path | None,
         typer.Option(help="CSV: one row a run; --matching: one row a step and layer.", show_default=False),
@@ -259,7 +264,7 @@ def evaluate(
         "sharpness_rho": sharpness_rho, "sheet": sheet, "matching": matching, "matching_steps": matching_steps,
         "learning_rate": learning_rate, "attack": attack, "against": against, "images": images, "labels": labels,
         "attack_steps": attack_steps, "total_variation": total_variation, "restarts": restarts,
-        "against_bytes": against_bytes or None,
+        "against_bytes": against_bytes or None, "baseline": baseline,
         "device": None if device == "auto" else device,
     }  # fmt: skip
     given = {option: value for option, value in given.items() if value not in (None, [])}
