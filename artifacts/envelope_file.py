@@ -1,7 +1,7 @@
 """Files of envelopes, a line each: statements on a file, heads of ledgers, receipts.
 
 Read without trusting a byte of them: only what is spelt as we spell it passes. Whether the signatures are those of the
-right people is another question, which needs the roster; `verified` answers it.
+right people is another question, which needs the roster: `attestation` and `receipts` answer it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ class EnvelopeArtifact:
     @cached_property
     def sha256(self) -> str:
         return sha256_hex(self.data)
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ ServerKey = Annotated[
     Path | None,
     typer.Option("--key", help="The server's key; else server.key in its private/.", show_default=False),
 ]
+Roster = Annotated[Path, typer.Option("--roster", help="The verify keys of everybody.", show_default=False)]
 Device = Annotated[
     str,
     typer.Option("--device", help="Where torch runs.", click_type=click.Choice(["auto", "cpu", "cuda", "mps"])),

@@ -30,6 +30,7 @@ from stages.next_model import for_clients, record_participants, with_past
 from stages.private_updates import Bounds, add_noise
 from stages.progress import Report, Summary, silent
 from stages.spending import key_of
+from stages.verify import check_same, require_signed
 from stages.versions import versions
 
 Result = Literal["model", "update", "state"]
@@ -47,6 +48,7 @@ def aggregate(
     state_out: Path | None = None,
     before: Path | None = None,
     key: Path | None = None,
+    signed_by: Path | None = None,
     force: bool = False,
     report: Report = silent,
 ) -> Summary:
@@ -55,19 +57,22 @@ def aggregate(
     `state` is the server's state of the round before, absent in the first. A model that leaves (written into an
     outbox) does not say who took part; that stands in the server's private folder, as `<name>.lineage.json`. Under
     `dp-mean` the server's `key` makes the noise, and the ledger beside it is charged; `before` is the model of the
-    round before, from which a public mask is made.
+    round before, from which a public mask is made. With the roster `signed_by` every message must be signed.
     """
     custody: Custody = "downlink" if in_outbox(out) else "server"
     if result == "update" and custody == "downlink":
         raise UsageError(f"{out}: an aggregated update stays with the server; encode it, or aggregate --as model.")
     prepare(out, custody, force=force)
     _check_options(params, result, state, state_out, force=force)
+    signed = require_signed(messages, signed_by) if signed_by is not None else None
     start = read_model(model)
     kept_before = _read_state(state, start)
     ordered = _check_headers(messages, start, params, states=result == "state")
     noised = params.rule == "dp-mean"
     bounds = Bounds(params, start, before, exchanged(start)) if noised else None
     gathered = _gather(ordered, start, params, bounds, states=result == "state", report=report)
+    if signed is not None:
+        check_same([reference.sha256 for reference in gathered.references], signed)
     share = len(ordered) / (params.clients or len(ordered) or 1)
     if share > 1:
         raise InputError(f"--clients {params.clients}, but {len(ordered)} clients sent something.")

@@ -31,6 +31,7 @@ from stages.nets.params import InputShape
 from stages.next_model import for_clients, record_participants, with_past
 from stages.progress import Report, Summary, silent
 from stages.randomness import stream_seed
+from stages.verify import check_same, require_signed
 from stages.versions import versions
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def aggregate_surrogates(
     strict: bool = False,
     metrics: Path | None = None,
     key: Path | None = None,
+    signed_by: Path | None = None,
     device: Device = "auto",
     force: bool = False,
     report: Report = silent,
@@ -61,7 +63,7 @@ def aggregate_surrogates(
     """Descend on the union of the sets, no farther from the model than they are good for.
 
     `metrics` gets the server's own account of it: radii, steps, distance and loss of each. `seed` orders FedDM's
-    batches.
+    batches. With the roster `signed_by` every set must be signed; one that is not stops the round.
     """
     custody: Custody = "downlink" if in_outbox(out) else "server"
     prepare(out, custody, force=force)
@@ -69,6 +71,7 @@ def aggregate_surrogates(
         prepare_kept(metrics, "server", force=force)
     if not surrogates:
         raise UsageError("aggregate needs at least one surrogate.")
+    signed = require_signed(surrogates, signed_by) if signed_by is not None else None
     start = read_model(model)
     _, shape = network_of(start.metadata, model)
 
@@ -84,6 +87,8 @@ def aggregate_surrogates(
     tensors: dict[str, NDArray[Any]] = dict(start.tensors)
     tensors |= {name: weight.cpu().numpy() for name, weight in weights.items()}
     sources = [one.artifact for one in received]
+    if signed is not None:
+        check_same([source.sha256 for source in sources], signed)
     metadata = Metadata(
         kind="model",
         stage="aggregate",

@@ -25,6 +25,8 @@ COMMANDS: dict[str, str] = {
     "train-generator": _CLIENT,
     "synthesize": _CLIENT,
     "secagg": _CLIENT,
+    "sign": _CLIENT,
+    "receipt": _CLIENT,
     "init-model": _SERVER,
     "sample-clients": _SERVER,
     "aggregate": _SERVER,
@@ -34,6 +36,7 @@ COMMANDS: dict[str, str] = {
     "inspect": _ANYONE,
     "audit": _ANYONE,
     "roster": _ANYONE,
+    "verify": _ANYONE,
     "account": _ANYONE,
     "report": _ANYONE,
     "partition": _SIMULATION,
@@ -43,7 +46,7 @@ COMMANDS: dict[str, str] = {
 }
 
 # Commands with subcommands: their file has a function `group` beside.
-GROUPS = frozenset({"secagg"})
+GROUPS = frozenset({"secagg", "receipt"})
 
 
 def load(name: str) -> Callable[..., None]:

@@ -34,6 +34,10 @@ def aggregate(
         Path | None,
         typer.Option(help="The model of the round before, for --sparsify top-k.", show_default=False),
     ] = None,
+    require_signed: Annotated[
+        Path | None,
+        typer.Option(metavar="ROSTER", help="Refuse what no client of this roster signed.", show_default=False),
+    ] = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="fedlap, feddm: a surrogate that cannot be used stops the round."),
@@ -63,13 +67,19 @@ def aggregate(
 
     Example: fedsynth aggregate model-0000.safetensors clients/*/outbox/surrogate-0001.safetensors --rule fedlap
     -o server/outbox/model-0001.safetensors
+
+    With --require-signed every file needs its envelope beside it (fedsynth sign): exit code 5 if one has none, or if it
+    is not by a client of the roster, or not true of the file.
+
+    Example: fedsynth aggregate model-0000.safetensors clients/*/outbox/message-0001.safetensors
+    --require-signed public/roster.json -o server/outbox/model-0001.safetensors
     """
     output = Output(as_json=json, quiet=quiet)
     params = given.resolve(AGGREGATIONS)
     ours = {"--state": state, "--state-out": state_out, "--before": before}
     theirs = {"--strict": strict or None, "--metrics": metrics, "--seed": seed}
     _refuse(theirs if isinstance(params, Aggregation) else ours, params.rule)
-    common: dict[str, Any] = {"params": params, "key": key, "force": force}
+    common: dict[str, Any] = {"params": params, "key": key, "signed_by": require_signed, "force": force}
     with output.progress("aggregate") as report:
         if isinstance(params, Aggregation):
             from stages.aggregate import aggregate as stage

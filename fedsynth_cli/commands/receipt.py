@@ -1,0 +1,89 @@
+"""`fedsynth receipt`: a group of three commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedsynth_cli.console import Output
+from fedsynth_cli.options import Client, Force, Json, Key, Out, Quiet, Roster, ServerKey
+
+_CLIENT, _SERVER = "At a client", "At the server"
+
+
+def receipt() -> None:
+    """Have the head of a client's ledger countersigned, so that it cannot be rewritten later without being noticed.
+
+    ask (client), give (server), keep (client). Not with secretly sampled clients: a receipt shows who took part.
+
+    Example: fedsynth receipt ask --round 1 --roster public/roster.json -o clients/00/outbox/head-0001.intoto.jsonl
+    """
+
+
+def ask(
+    out: Out,
+    roster: Roster,
+    round: Annotated[int, typer.Option("--round", min=0, help="The round that it is for.", show_default=False)],
+    key: Key = None,
+    client: Client = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Send the head of the ledger, signed: a digest and the number of entries, nothing else of it.
+
+    Example: fedsynth receipt ask --round 1 --roster public/roster.json -o clients/00/outbox/head-0001.intoto.jsonl
+    """
+    from stages.receipt import ask as stage
+
+    summary = stage(out, roster=roster, round=round, key=key, client=client, force=force)
+    Output(as_json=json, quiet=quiet).result(summary)
+
+
+def give(
+    heads: Annotated[list[Path], typer.Argument(help="The clients' heads of one round.")],
+    out: Out,
+    roster: Roster,
+    key: ServerKey = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Countersign the heads of a round, in one file that goes down with the next model.
+
+    Example: fedsynth receipt give clients/*/outbox/head-0001.intoto.jsonl --roster public/roster.json
+    -o server/outbox/receipts-0001.intoto.jsonl
+    """
+    from stages.receipt import give as stage
+
+    Output(as_json=json, quiet=quiet).result(stage(heads, out, roster=roster, key=key, force=force))
+
+
+def keep(
+    receipts: Annotated[Path, typer.Argument(help="The server's file of receipts.")],
+    out: Out,
+    roster: Roster,
+    client: Client = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check one's own receipt against the ledger and keep it for the auditor.
+
+    Example: fedsynth receipt keep server/outbox/receipts-0001.intoto.jsonl --roster public/roster.json
+    -o clients/00/private/receipt-0001.intoto.jsonl
+    """
+    from stages.receipt import keep as stage
+
+    Output(as_json=json, quiet=quiet).result(stage(receipts, out, roster=roster, client=client, force=force))
+
+
+def group() -> typer.Typer:
+    """The three as subcommands."""
+    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+    app.callback()(receipt)
+    for function, panel in ((ask, _CLIENT), (keep, _CLIENT), (give, _SERVER)):
+        app.command(function.__name__, rich_help_panel=panel)(function)
+    return app

@@ -1,0 +1,57 @@
+"""`fedsynth verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from artifacts.errors import VerificationError
+from fedsynth_cli.console import Output, table
+from fedsynth_cli.options import Json, Quiet, Roster
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def verify(
+    files: Annotated[list[Path], typer.Argument(help="Signed files, heads or receipts.")],
+    roster: Roster,
+    envelope: Annotated[
+        Path | None, typer.Option(help="The envelope of the file; else FILE.intoto.jsonl.", show_default=False)
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check signatures by the roster, and what is signed by the files themselves; exit code 5 if anything is wrong.
+
+    Example: fedsynth verify clients/*/outbox/message-0001.safetensors --roster public/roster.json
+    """
+    from stages.verify import verify as stage
+
+    output = Output(as_json=json, quiet=quiet)
+    with output.progress("verify") as report:
+        summary, passed = stage(files, roster=roster, envelope=envelope, report=report)
+
+    def show(console: Console) -> None:
+        rows = [
+            ("ok" if row["verified"] else "FAIL", row["file"], row.get("signed_by", ""), _words(row))
+            for row in summary["files"]
+        ]
+        table(console, ["", "file", "signed by", "says"], rows)
+
+    output.result(summary, show)
+    if not passed:
+        wrong = [row for row in summary["files"] if not row["verified"]]
+        raise VerificationError(f"{len(wrong)} of {len(files)} not verified. {wrong[0]['reason']}")
+
+
+def _words(row: dict[str, object]) -> str:
+    claim, heads = row.get("claim"), row.get("heads")
+    if isinstance(claim, dict):
+        told = ", ".join(claim["disclosures"]) or "nothing without noise"
+        return f"{claim['kind']}, round {claim['round']}, ε {claim['epsilon']}, tells {told}"
+    if isinstance(heads, list):
+        return "; ".join(f"{head['client']}: {head['seq']} entries in round {head['round']}" for head in heads)
+    return str(row["reason"])

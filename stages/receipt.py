@@ -1,0 +1,118 @@
+"""`receipt`: the head of a client's ledger goes to the server, is countersigned, and comes back (contract, rule 25).
+
+A receipt shows that its client took part. Where clients are sampled in secret, that would undo the sampling (rule 4):
+there the server gives none, and the ledgers stay unanchored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from artifacts import atomic, envelope_file, keys, ledger
+from artifacts.dsse import Envelope
+from artifacts.envelope_file import Head, head_of
+from artifacts.errors import InputError, UsageError, VerificationError
+from artifacts.keys import Key
+from artifacts.ledger import Chain
+from artifacts.places import SERVER, Place, client_of
+from artifacts.publish import prepare
+from artifacts.receipts import check_asked, check_head, check_receipt
+from artifacts.roster import Roster, read_roster, signing_key, verify_key
+from artifacts.statements import on_ledger
+from stages.progress import Summary
+from stages.spending import key_of
+
+
+def ask(
+    out: Path, *, roster: Path, round: int, key: Path | None = None, client: str | None = None, force: bool = False
+) -> Summary:
+    """Write the head of the client's ledger, signed, into its outbox: what it was before this very file entered it."""
+    prepare(out, "outbound", force=force)
+    known, name, secret = read_roster(roster), client_of(out, client), keys.read(key_of(out, key))
+    signer = _signer(known, name, secret)
+    place = Place.of(out)
+    assert place is not None  # it is in an outbox
+    head, seq = _before(ledger.read(place.ledger), out.name)
+    if not seq:
+        raise InputError(f"{place.ledger} has no entries: nothing has left that a receipt could be for.")
+    asked = on_ledger(
+        head, seq, federation=known.federation, client=name, round=round, simulation=secret.simulation
+    )  # fmt: skip
+    written = envelope_file.write(out, (asked.signed(signer),), force=force)
+    return {"out": str(out), "sha256": written.sha256, "client": name, "round": round, "seq": seq, "head": head}
+
+
+def give(heads: Sequence[Path], out: Path, *, roster: Path, key: Path | None = None, force: bool = False) -> Summary:
+    """Countersign the heads of a round and write them into the server's outbox, to go down with the next model."""
+    prepare(out, "downlink", force=force)
+    if not heads:
+        raise UsageError("receipt give needs at least one head.")
+    known, secret = read_roster(roster), keys.read(key_of(out, key))
+    _refuse_secret_sampling(out)
+    signer = _signer(known, SERVER, secret)
+    asked: dict[str, Envelope] = {}
+    for path in heads:
+        (envelope,) = envelope_file.read(path, kind="head").envelopes
+        said = check_asked(envelope, known, path)
+        if said.client in asked:
+            raise InputError(f"{path}: another head of client {said.client!r} was given. Each has one a round.")
+        _check_round(said, asked, path)
+        asked[said.client] = envelope
+    written = envelope_file.write(out, tuple(asked[name].signed(signer) for name in sorted(asked)), force=force)
+    return {"out": str(out), "sha256": written.sha256, "round": written.metadata.round, "clients": sorted(asked)}
+
+
+def keep(receipts: Path, out: Path, *, roster: Path, client: str | None = None, force: bool = False) -> Summary:
+    """Take the client's own receipt out of the server's file, check it against the ledger, and keep it."""
+    prepare(out, "private", force=force)
+    known, name = read_roster(roster), client_of(out, client)
+    place = Place.of(out)
+    if place is None:
+        raise UsageError(f"{out}: a receipt is kept in the client's private/, beside its key.")
+    for envelope in envelope_file.read(receipts, kind="receipt").envelopes:
+        if head_of(envelope).client == name:
+            said = check_receipt(envelope, known, receipts)
+            check_head(said, ledger.read(place.ledger), receipts)
+            atomic.write(out, [envelope.line()], force=force)
+            return {"out": str(out), "client": name, "round": said.round, "seq": said.seq, "head": said.head}
+    raise InputError(f"{receipts} has no receipt for client {name!r}. Send its head to the server.")
+
+
+def _before(book: Chain, file: str) -> tuple[str, int]:
+    """The head before the file entered the ledger, and the number of entries that it covers.
+
+    If it is there already, that was an interrupted run: the same head again, so that the same bytes come out.
+    """
+    own = next((entry for entry in book.entries if entry.file == file), None)
+    return (book.head, len(book.entries)) if own is None else (own.previous, own.seq - 1)
+
+
+def _signer(roster: Roster, name: str, key: Key) -> bytes:
+    """The signing key, if it is the one that the others know."""
+    signer = signing_key(key, "envelopes")
+    if roster.of(name, "envelopes") != verify_key(signer):
+        raise VerificationError(f"{roster.path} has no identity of {name!r}, or another than its key makes.")
+    return signer
+
+
+def _check_round(said: Head, asked: Mapping[str, Envelope], path: Path) -> None:
+    other = next((head_of(envelope) for envelope in asked.values()), said)
+    if said.round != other.round:
+        raise InputError(f"{path} is of round {said.round}, the head of {other.client!r} of {other.round}. Give one's.")
+
+
+def _refuse_secret_sampling(out: Path) -> None:
+    place = Place.of(out)
+    assert place is not None  # it is in an outbox
+    for entry in ledger.read(place.ledger).entries:
+        if any(_is_secret(event) for event in entry.privacy):
+            raise InputError(
+                f"refused: {entry.file} claims privacy by secret sampling of clients, and receipts would show who took "
+                "part. Ledgers stay unanchored there."
+            )
+
+
+def _is_secret(event: Any) -> bool:
+    return isinstance(event, dict) and event.get("unit") == "client" and event.get("sampling") != "none"
