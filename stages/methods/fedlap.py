@@ -7,7 +7,8 @@ noised gradients costs nothing more (Theorem 3.3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,6 +36,7 @@ from stages.privacy.mechanism import GaussianMechanism
 
 _TINY = 1e-12  # the norm of a gradient of zero
 _LEAST = 1e-6  # as in the public code of dataset condensation: a row with hardly any gradient has no say
+_STRIDE = 5  # steps from one look at the real loss to the next
 _CHUNK = 512  # images whose gradient is taken at a time where all are meant
 
 
@@ -219,18 +221,37 @@ class RadiusPoint:
 def calibrated_radius(
     module: nn.Module, surrogate: LabelledSet, real: LabelledSet, *, params: FedLapEncoding, rate: float
 ) -> tuple[float, list[RadiusPoint]]:
-    """r_k of Fig. 2, and the curve: how far descent on the set goes until the loss on real data turns, at most r."""
-    origin = weights = start_weights(module)
-    curve: list[RadiusPoint] = []
-    for steps in range(params.radius_steps + 1):
-        away = distance(weights, origin)
-        if not away <= params.radius:  # or the descent diverged
-            break
-        loss, direction = loss_and_gradient(module, weights, surrogate)
-        with torch.no_grad():
-            curve.append(RadiusPoint(steps, away, float(loss), float(mean_loss(module, weights, real))))
-        weights = stepped(weights, direction, rate)
-    return min(curve, key=lambda point: point.real_loss).distance, curve
+    """r_k of Fig. 2, and the curve: how far descent on the set goes until the loss on real data turns, at most r.
+
+    The real loss is taken after every fifth step, then after each step around the least of these: it falls, turns once
+    and rises, and costs far more than the steps on the set.
+    """
+    origin = start_weights(module)
+
+    def walk(weights: Weights, steps: range, every: int) -> Iterator[tuple[RadiusPoint, Weights]]:
+        for number in steps:
+            away = distance(weights, origin)
+            if not away <= params.radius:  # or the descent diverged
+                return
+            loss, direction = loss_and_gradient(module, weights, surrogate)
+            if number % every == 0:
+                with torch.no_grad():
+                    real_loss = float(mean_loss(module, weights, real))
+                yield RadiusPoint(number, away, float(loss), real_loss), weights
+            weights = stepped(weights, direction, rate)
+
+    curve: dict[int, RadiusPoint] = {}
+    least, corner, last = math.inf, (0, origin), (0, origin)
+    for point, weights in walk(origin, range(params.radius_steps + 1), _STRIDE):
+        curve[point.steps] = point
+        if point.real_loss < least:
+            least, corner = point.real_loss, last
+        last = (point.steps, weights)
+    first, weights = corner
+    for point, _ in walk(weights, range(first, min(first + 2 * _STRIDE, params.radius_steps) + 1), 1):
+        curve[point.steps] = point
+    points = [curve[steps] for steps in sorted(curve)]
+    return min(points, key=lambda point: point.real_loss).distance, points
 
 
 def layer_norms(module: nn.Module, real: LabelledSet) -> Tensor:

@@ -196,18 +196,36 @@ PUSH = pixel((1.0, 0))  # makes w grow for ever
 THREE_TO_ONE = pixel((1.0, 0), (1.0, 0), (1.0, 0), (1.0, 1))  # the loss on these is least at w = ln 3
 
 
-def test_the_radius_is_where_the_loss_on_real_data_turns(one_weight):
-    params = FedLapEncoding(radius=10.0, radius_steps=100)
-    radius, curve = calibrated_radius(one_weight(), PUSH, THREE_TO_ONE, params=params, rate=0.1)
-    assert radius == pytest.approx(math.log(3), abs=0.02), "within half a step"
-    assert len(curve) == 101
-    assert [point.steps for point in curve] == list(range(101))
-    w = 0.0
-    for point in curve:  # by hand: w grows by η·σ(−w)
+def weights_by_hand(steps, rate):
+    """On PUSH w grows by η·σ(−w)."""
+    found = [0.0]
+    while len(found) <= steps:
+        found.append(found[-1] + rate / (1 + math.exp(found[-1])))
+    return found
+
+
+def real_loss(w):
+    """On THREE_TO_ONE."""
+    return math.log1p(math.exp(-w)) + w / 4
+
+
+# The turn comes after 35 steps, on a stride, or beside one, at the start, at the end and never.
+@pytest.mark.parametrize(("rate", "most"), [(0.1, 100), (0.103, 100), (0.097, 100), (4.0, 100), (0.1, 34), (0.01, 57)])
+def test_the_radius_is_where_the_loss_on_real_data_turns(one_weight, rate, most):
+    params = FedLapEncoding(radius=10.0, radius_steps=most)
+    radius, curve = calibrated_radius(one_weight(), PUSH, THREE_TO_ONE, params=params, rate=rate)
+    expected = weights_by_hand(most, rate)
+    assert radius == pytest.approx(min(expected, key=real_loss)), "the best of all steps"
+    for point in curve:
+        w = expected[point.steps]
         assert point.distance == pytest.approx(w)
         assert point.synthetic_loss == pytest.approx(math.log1p(math.exp(-w)))
-        assert point.real_loss == pytest.approx(math.log1p(math.exp(-w)) + w / 4)
-        w += 0.1 / (1 + math.exp(w))
+        assert point.real_loss == pytest.approx(real_loss(w))
+    looks = [point.steps for point in curve]
+    assert looks == sorted(set(looks)) and set(range(0, most + 1, 5)) <= set(looks)
+    assert len(looks) <= most // 5 + 12, "far fewer than all"
+    if (rate, most) == (0.1, 100):
+        assert radius == pytest.approx(math.log(3), abs=0.02), "within half a step"
 
 
 def test_the_radius_is_at_most_r(one_weight):
