@@ -71,14 +71,19 @@ class InputRef:
         return fields | {"commitment": str(self.commitment), "salt": str(self.salt)}
 
     def check(self) -> None:
-        _require(bool(_WORD.fullmatch(self.role)), f"input role {self.role!r} is not a word")
-        _require(self.kind in KINDS, f"input kind {self.kind!r} is unknown")
+        if not _WORD.fullmatch(self.role):
+            raise MetadataError(f"input role {self.role!r} is not a word")
+        if self.kind not in KINDS:
+            raise MetadataError(f"input kind {self.kind!r} is unknown")
         if self.sha256 is not None:
-            _require(is_sha256(self.sha256), f"input {self.role!r} has a malformed sha256")
-            _require(self.commitment is None and self.salt is None, f"input {self.role!r} is named twice")
-        else:
-            _require(is_sha256(self.commitment), f"input {self.role!r} has neither digest nor commitment")
-            _require(bool(_HEX32.fullmatch(self.salt or "")), f"input {self.role!r} has a malformed salt")
+            if not is_sha256(self.sha256):
+                raise MetadataError(f"input {self.role!r} has a malformed sha256")
+            if self.commitment is not None or self.salt is not None:
+                raise MetadataError(f"input {self.role!r} is named twice")
+        elif not is_sha256(self.commitment):
+            raise MetadataError(f"input {self.role!r} has neither digest nor commitment")
+        elif not _HEX32.fullmatch(self.salt or ""):
+            raise MetadataError(f"input {self.role!r} has a malformed salt")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,11 @@
 """Artifacts that hold tensors: safetensors files with our metadata, read without trusting a byte of them.
 
 The bytes are exactly those that the safetensors library writes (a test holds the two together). The header is
-laid out here because its digests must be known before it is written, and because a reader accepts no other
-spelling of it: spaces, key order and gaps between tensors could carry bits that nobody reviewed.
+laid out by ourselves (`safetensors_layout`), because its digests must be known before it is written.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import struct
@@ -26,38 +24,26 @@ from artifacts.errors import InputError
 from artifacts.kinds import KINDS, Kind
 from artifacts.metadata import KEY, Metadata, MetadataError, SealedMetadata, parse
 from artifacts.publish import publish
+from artifacts.safetensors_layout import (
+    DTYPES,
+    MAX_DIMS,
+    MAX_HEADER,
+    NAMES,
+    KnownTables,
+    TensorSpec,
+    layout,
+    layout_order,
+    parse_table,
+)
 
-MAX_HEADER = 8 * 1024 * 1024
-_MAX_DIMS = 8
 _MAX_REASON = 300
-# In the order in which safetensors lays tensors out: by type, then by name.
-DTYPES: dict[str, np.dtype[Any]] = {
-    "I64": np.dtype("<i8"),
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "I32": np.dtype("<i4"),
-    "F16": np.dtype("<f2"),
-    "U8": np.dtype("|u1"),
-}
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_RANK = {name: rank for rank, name in enumerate(DTYPES)}
+_known = KnownTables()
 
 Array = NDArray[Any]
 
 
 class PromiseError(ValueError):
     """The tensors are not those that the kind promises."""
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
 @dataclass(frozen=True)
@@ -81,8 +67,8 @@ def write(path: Path, tensors: Mapping[str, Array], metadata: Metadata, *, force
     """Write the tensors as one artifact and return the file's SHA-256."""
     arrays = {name: _plain(name, array) for name, array in tensors.items()}
     specs = sorted(
-        (TensorSpec(name, _NAMES[array.dtype], tuple(array.shape)) for name, array in arrays.items()),
-        key=_layout_order,
+        (TensorSpec(name, NAMES[array.dtype], tuple(array.shape)) for name, array in arrays.items()),
+        key=layout_order,
     )
     _check_promises(KINDS[metadata.kind], specs)
     for name, array in arrays.items():
@@ -138,42 +124,6 @@ def read_header(path: Path, *, kind: str | None = None) -> tuple[Metadata, tuple
     return sealed.metadata, tuple(specs)
 
 
-def parse_table(data: bytes, size: int) -> tuple[bytes, list[TensorSpec], dict[str, str]]:
-    """The header's bytes, its tensors and its metadata, for any safetensors file of `size` bytes, ours or not.
-
-    Nothing is allocated from what the header claims: every number is held against the true size of the file.
-    """
-    if len(data) < 8:
-        raise ValueError(f"a safetensors file has at least 8 bytes, found {len(data)}")
-    (length,) = struct.unpack("<Q", data[:8])
-    if length > MAX_HEADER:
-        raise ValueError(f"its header claims {length} bytes; at most {MAX_HEADER} are read")
-    if 8 + length > size or 8 + length > len(data):
-        raise ValueError(f"its header claims {length} bytes, but the file has only {size}")
-    header = data[: 8 + length]
-    try:
-        table = json.loads(header[8:].decode())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"its header is not JSON ({error})") from None
-    if not isinstance(table, dict):
-        raise ValueError("its header is not a JSON object")
-    text = table.pop("__metadata__", {})
-    if not isinstance(text, dict) or not all(isinstance(v, str) for v in text.values()):
-        raise ValueError("its metadata are not strings")
-    specs: list[tuple[int, TensorSpec]] = []
-    for name, fields in table.items():
-        specs.append(_parse_entry(name, fields))
-    specs.sort(key=lambda pair: (pair[0], pair[1].nbytes))
-    position = 0
-    for start, spec in specs:
-        if start != position:
-            raise ValueError(f"tensor {spec.name!r} begins at {start}, expected {position}: a gap or an overlap")
-        position += spec.nbytes
-    if 8 + length + position != size:
-        raise ValueError(f"its tensors need {8 + length + position} bytes, but the file has {size}")
-    return header, [spec for _, spec in specs], text
-
-
 def damaged(path: Path, error: Exception) -> InputError:
     """The message for a file that is not what it should be; of what the file says, no more than fits on a line."""
     reason = " ".join(str(error).split())
@@ -194,56 +144,32 @@ def _check_kind(found: str, needed: str | None) -> None:
 
 def parse_header(data: bytes, size: int) -> tuple[bytes, list[TensorSpec], SealedMetadata]:
     """What `parse_table` finds, for a file that must be one of ours; its digests are not computed here."""
-    header, specs, text = parse_table(data, size)
-    if set(text) != {KEY}:
-        raise ValueError(f"its metadata must be the one key {KEY!r}, found {sorted(text) or 'none'}")
-    sealed = parse(text[KEY])
+    found = _known.find(data, size)
+    if found is not None:
+        header, specs, text, kinds = found
+    else:
+        header, specs, texts = parse_table(data, size)
+        if set(texts) != {KEY}:
+            raise ValueError(f"its metadata must be the one key {KEY!r}, found {sorted(texts) or 'none'}")
+        text, kinds = texts[KEY], set()
+    sealed = parse(text)
     kind = KINDS[sealed.metadata.kind]
     if kind.suffix != ".safetensors":
         raise ValueError(f"a {kind.name} is a {kind.suffix} file")
-    _check_promises(kind, specs)
-    ordered = specs == sorted(specs, key=_layout_order)
-    # `parse` takes the one canonical text only.
-    if not ordered or _layout(text[KEY], specs) != header:
-        raise ValueError("its header is not in canonical form")
+    if kind.name not in kinds:
+        _check_promises(kind, specs)
+    if found is None:
+        ordered = specs == sorted(specs, key=layout_order)
+        # `parse` takes the one canonical text only.
+        if not ordered or layout(text, specs) != header:
+            raise ValueError("its header is not in canonical form")
+    if kind.name not in kinds:
+        _known.remember(header, specs, kind.name)
     return header, specs, sealed
 
 
-def _layout_order(spec: TensorSpec) -> tuple[int, str]:
-    return _RANK[spec.dtype], spec.name
-
-
-def _parse_entry(name: str, fields: Any) -> tuple[int, TensorSpec]:
-    if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
-        raise ValueError(f"tensor {name!r} is not described by dtype, shape and data_offsets")
-    dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise ValueError(f"tensor {name!r} has the dtype {dtype!r}; known: {', '.join(DTYPES)}")
-    small = isinstance(shape, list) and len(shape) <= _MAX_DIMS
-    if not small or not all(type(n) is int and 0 <= n < 2**48 for n in shape):
-        raise ValueError(f"tensor {name!r} has a malformed shape")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(n) is int for n in offsets):
-        raise ValueError(f"tensor {name!r} has malformed offsets")
-    spec = TensorSpec(name, dtype, tuple(shape))
-    if offsets[1] - offsets[0] != spec.nbytes or offsets[0] < 0:
-        raise ValueError(f"tensor {name!r} of {spec.nbytes} bytes claims the bytes {offsets[0]} to {offsets[1]}")
-    return offsets[0], spec
-
-
 def _header(metadata: Metadata, specs: list[TensorSpec], payload_sha256: str, seal_sha256: str) -> bytes:
-    return _layout(canonical_json(metadata.to_json(payload_sha256=payload_sha256, seal_sha256=seal_sha256)), specs)
-
-
-def _layout(text: str, specs: list[TensorSpec]) -> bytes:
-    table: dict[str, Any] = {"__metadata__": {KEY: text}}
-    position = 0
-    for spec in specs:
-        offsets = [position, position + spec.nbytes]
-        table[spec.name] = {"dtype": spec.dtype, "shape": list(spec.shape), "data_offsets": offsets}
-        position += spec.nbytes
-    raw = json.dumps(table, separators=(",", ":"), ensure_ascii=True).encode()
-    raw += b" " * (-len(raw) % 8)
-    return struct.pack("<Q", len(raw)) + raw
+    return layout(canonical_json(metadata.to_json(payload_sha256=payload_sha256, seal_sha256=seal_sha256)), specs)
 
 
 def _check_promises(kind: Kind, specs: list[TensorSpec]) -> None:
@@ -281,10 +207,10 @@ def _check_promises(kind: Kind, specs: list[TensorSpec]) -> None:
 def _plain(name: str, array: Array) -> Array:
     """Contiguous, little-endian; the shape of a scalar is kept."""
     dtype = array.dtype.newbyteorder("<")
-    if dtype not in _NAMES:
+    if dtype not in NAMES:
         raise ValueError(f"tensor {name!r} has the dtype {array.dtype}, which artifacts do not hold")
-    if array.ndim > _MAX_DIMS:
-        raise ValueError(f"tensor {name!r} has {array.ndim} dimensions; artifacts hold at most {_MAX_DIMS}")
+    if array.ndim > MAX_DIMS:
+        raise ValueError(f"tensor {name!r} has {array.ndim} dimensions; artifacts hold at most {MAX_DIMS}")
     return array.astype(dtype, order="C", copy=False)
 
 
@@ -299,6 +225,11 @@ def _views(payload: memoryview, specs: list[TensorSpec]) -> dict[str, Array]:
 
 
 def check_finite(name: str, array: Array) -> None:
-    # The minimum and the maximum carry any NaN and infinity, and are three times as fast as isfinite().all().
-    if array.dtype.kind == "f" and array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):
+    if not is_finite(array):
         raise ValueError(f"tensor {name!r} holds NaN or infinity")
+
+
+def is_finite(array: Array) -> bool:
+    # The minimum and the maximum carry any NaN and infinity, and are three times as fast as isfinite().all().
+    plain = array.dtype.kind != "f" or not array.size
+    return plain or (math.isfinite(array.min()) and math.isfinite(array.max()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import struct
 from collections.abc import Callable, Iterator
@@ -17,21 +18,13 @@ import numpy as np
 
 from artifacts import seal
 from artifacts.metadata import Metadata, MetadataError, SealedMetadata
-from artifacts.tensors_file import (
-    DTYPES,
-    MAX_HEADER,
-    Array,
-    TensorSpec,
-    check_finite,
-    damaged,
-    parse_header,
-    unreadable,
-)
+from artifacts.safetensors_layout import DTYPES, MAX_HEADER, TensorSpec
+from artifacts.tensors_file import Array, damaged, is_finite, parse_header, unreadable
 
 _FIRST = 1 << 16  # a small file comes in one piece
 _PIECE = 1 << 20  # of a large one; whole numbers of every type fit into it
 
-# Is shown every byte of a file, piece by piece, in order.
+# Is shown the bytes of all tensors, piece by piece, in order.
 Look = Callable[[bytes], None]
 
 
@@ -45,11 +38,11 @@ class TensorStream:
     sha256: str
     size: int
     specs: tuple[TensorSpec, ...]
-    payload_start: int
+    header: bytes
 
     def tensor(self, name: str) -> Array:
         """One tensor, read from the disk: for small ones. The file must not have changed since it was checked."""
-        position = self.payload_start
+        position = len(self.header)
         for spec in self.specs:
             if spec.name == name:
                 with self.path.open("rb") as handle:
@@ -60,7 +53,7 @@ class TensorStream:
 
 
 def scan(path: Path, look: Look | None = None) -> TensorStream:
-    """Check everything that the file claims, and show its bytes to `look`, even if something is found wrong later."""
+    """Check everything that the file claims, and show the tensors to `look` on the way."""
     with _opened(path) as descriptor:
         return _scan(path, descriptor, look)
 
@@ -68,10 +61,10 @@ def scan(path: Path, look: Look | None = None) -> TensorStream:
 def survey(path: Path) -> tuple[str, Metadata, tuple[TensorSpec, ...]]:
     """The digest of the file, what it says of itself, and its tensors; that their bytes are its own is not checked."""
     with _opened(path) as descriptor:
-        first, _, specs, sealed = _begin(descriptor)
+        size, first, _, specs, sealed = _begin(descriptor)
         state = hashlib.sha256(first)
-        while piece := os.read(descriptor, _PIECE):
-            state.update(piece)
+        for start in range(len(first), size, _PIECE):
+            state.update(_read(descriptor, min(_PIECE, size - start)))
         return state.hexdigest(), sealed.metadata, tuple(specs)
 
 
@@ -91,8 +84,8 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _begin(descriptor: int) -> tuple[bytes, bytes, list[TensorSpec], SealedMetadata]:
-    """The first piece of the file, the header that it begins with, and what that says."""
+def _begin(descriptor: int) -> tuple[int, bytes, bytes, list[TensorSpec], SealedMetadata]:
+    """The size of the file, its first piece, the header that it begins with, and what that says."""
     size = os.fstat(descriptor).st_size
     first = os.read(descriptor, _FIRST)
     (length,) = struct.unpack("<Q", first[:8]) if len(first) >= 8 else (0,)
@@ -101,17 +94,14 @@ def _begin(descriptor: int) -> tuple[bytes, bytes, list[TensorSpec], SealedMetad
     header, specs, sealed = parse_header(first, size)
     if seal.compute(header, seal.find(header, escaped=True)) != sealed.seal_sha256:
         raise ValueError("the header does not match its digest")
-    return first, header, specs, sealed
+    return size, first, header, specs, sealed
 
 
 def _scan(path: Path, descriptor: int, look: Look | None) -> TensorStream:
-    first, header, specs, sealed = _begin(descriptor)
-    size = os.fstat(descriptor).st_size
+    size, first, header, specs, sealed = _begin(descriptor)
     whole, payload = hashlib.sha256(header), hashlib.sha256()
-    if look is not None:
-        look(header)
     infinite: list[str] = []
-    position, tensors = 0, _Tensors(specs)
+    position, numbers = 0, _Numbers(specs)
     ready = first[len(header) :]
     while position < size - len(header):
         # Pieces end at multiples of eight, and tensors begin at multiples of their type's size: no number is cut.
@@ -121,36 +111,33 @@ def _scan(path: Path, descriptor: int, look: Look | None) -> TensorStream:
         payload.update(ready)
         if look is not None:
             look(ready)
-        infinite += tensors.check(ready)
+        infinite += numbers.check(ready)
         position, ready = position + len(ready), b""
-    if os.read(descriptor, 1):
-        raise ValueError("it grew while it was read")
     if payload.hexdigest() != sealed.payload_sha256:
         raise ValueError("the tensors do not match their digest")
     if infinite:
         raise ValueError(infinite[0])
     digest = whole.hexdigest()
-    return TensorStream(path, sealed.metadata, sealed.payload_sha256, digest, size, tuple(specs), len(header))
+    return TensorStream(path, sealed.metadata, sealed.payload_sha256, digest, size, tuple(specs), header)
 
 
-class _Tensors:
-    """Whose numbers a piece of the payload holds, piece after piece."""
+class _Numbers:
+    """Which numbers a piece of the payload holds, piece after piece. Tensors of one type stand side by side."""
 
     def __init__(self, specs: list[TensorSpec]) -> None:
-        self._left = [(spec, spec.nbytes) for spec in reversed(specs)]
+        runs = itertools.groupby(specs, lambda spec: spec.dtype)
+        self._left = [(dtype, sum(spec.nbytes for spec in run)) for dtype, run in runs][::-1]
 
     def check(self, piece: bytes) -> Iterator[str]:
         """What is wrong with the numbers in it."""
         view, start = memoryview(piece), 0
         while start < len(piece):
-            spec, left = self._left.pop()
+            dtype, left = self._left.pop()
             end = min(start + left, len(piece))
             if end < start + left:
-                self._left.append((spec, start + left - end))
-            try:
-                check_finite(spec.name, np.frombuffer(view[start:end], DTYPES[spec.dtype]))
-            except ValueError as error:
-                yield str(error)
+                self._left.append((dtype, start + left - end))
+            if not is_finite(np.frombuffer(view[start:end], DTYPES[dtype])):
+                yield f"among its numbers of type {dtype} is NaN or infinity"
             start = end
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from artifacts import dataset_file, tensors_file
+from artifacts import dataset_file, safetensors_layout, tensors_file
 from artifacts.digests import sha256_hex
 from artifacts.disclosures import DISCLOSURES
 from artifacts.errors import InputError
@@ -33,7 +33,7 @@ def inspect(path: Path) -> Summary:
 def _safetensors(path: Path) -> dict[str, Any]:
     data = path.read_bytes()
     try:
-        _, specs, text = tensors_file.parse_table(data, len(data))
+        _, specs, text = safetensors_layout.parse_table(data, len(data))
     except ValueError as error:
         raise InputError(f"{path} is neither a safetensors nor a Parquet file: {error}.") from error
     if KEY not in text:

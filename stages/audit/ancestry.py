@@ -39,7 +39,7 @@ class Ancestry:
                 yield f"{name} is private, but named by its digest"
             elif mine is not None:
                 continue  # what everybody in the federation can make: its own lineage is checked as well
-            elif reference.role == "previous":
+            elif reference.role in ("previous", "file"):
                 if reference.sha256 not in self.own:
                     yield f"{name} is no file that this client recorded"
             elif not self._is_given(reference.sha256):

@@ -20,7 +20,8 @@ from stages.audit.ancestry import Ancestry
 from stages.audit.findings import AuditReport, Sent
 from stages.audit.outbound import Problem, Seen, check_seen, look_at
 from stages.audit.secrets import Watch
-from stages.audit.shelves import Given, Shelf
+from stages.audit.shelves import Given, Shelf, files_of
+from stages.audit.signed import check_anchor, check_envelopes, find_roster, receipts_in
 from stages.audit.spent import SpendBook, check_budget, epsilons
 from stages.progress import Report, silent
 
@@ -34,8 +35,8 @@ def audit(
 ) -> AuditReport:
     """Audit a whole run folder, or the folder of one participant.
 
-    With `delta` the ε of what left is computed. `received` are folders with what a client was sent by the server: in a
-    run folder the server's outbox is at hand, with one client's folder it is not.
+    With `delta` the ε of what left is computed. `received` are folders with what a client was sent by the server, and
+    with the roster: in a run folder they are at hand, with one client's folder they are not.
     """
     run, result = RunFolder(target), AuditReport()
     whole = run.clients.is_dir()
@@ -51,14 +52,20 @@ def audit(
         for seen in sent_down.seen:
             specs = seen.tensors.specs if seen.tensors is not None else ()
             given.remember(seen.path, seen.sha256, seen.metadata, specs)
+    folders = [*([run.public, run.server.outbox] if whole else []), *received]
+    roster, receipts = find_roster(folders, result), receipts_in(folders)
     recorded: set[str] = set()
     for number, place in enumerate(places, start=1):
         outbox = sent_down if place.is_server and sent_down is not None else _Outbox(place)
         book = _audit_place(outbox, given, recorded, result)
         recorded |= {entry.sha256 for entry in book} | {seen.sha256 for seen in outbox.seen}
+        for seen, what in check_envelopes(outbox.seen, roster):
+            result.add("failure", "envelopes", seen.path, what)
+        if not place.is_server:
+            check_anchor(place, roster, receipts, result.sent[-1], result)
         report(number, len(places), place.base.name)
-    if whole:
-        _check_server_lineage(run, recorded, result)
+    if sent_down is not None:
+        _check_server_lineage(sent_down, recorded, result)
     _note_anchors(target, result)
     if delta is not None:
         _add_epsilons(target, delta, result)
@@ -90,8 +97,8 @@ class _Outbox:
         secret = self.key if isinstance(self.key, Key) else None
         watch = Watch(secret, {kept.metadata.seed or 0 for kept in self.shelf.files.values()})
         found = []
-        for path in sorted(self.place.outbox.iterdir()) if self.place.outbox.is_dir() else []:
-            one = look_at(path, watch)
+        for path, regular in files_of(self.place.outbox):
+            one = look_at(path, watch) if regular else ("outbox", "not a regular file")
             if isinstance(one, Seen):
                 found.append(one)
             else:
@@ -185,21 +192,24 @@ def _count(seen: Seen, sent: Sent) -> None:
     sent.simulation |= metadata.simulation
 
 
-def _check_server_lineage(run: RunFolder, recorded: set[str], result: AuditReport) -> None:
-    """Each aggregate was made from messages that clients recorded."""
-    for path in sorted(run.server.private.glob("*.lineage.json")):
+def _check_server_lineage(server: _Outbox, recorded: set[str], result: AuditReport) -> None:
+    """Each aggregate was made from what clients recorded, or from what the server made of that, as a secure sum."""
+    for path in sorted(server.place.private.glob("*.lineage.json")):
         try:
             references = lineage.read_record(path)
         except FedsynthError as error:
             result.add("failure", "lineage", path, str(error))
             continue
         for reference in references:
-            if reference.sha256 not in recorded:
-                result.add("failure", "lineage", path, f"made from a {reference.kind} that no client recorded")
+            between = server.shelf.files.get(reference.sha256 or "")
+            sources = between.metadata.inputs if between is not None else [reference]
+            for source in sources:
+                if source.role != "model" and source.sha256 not in recorded:
+                    result.add("failure", "lineage", path, f"made from a {source.kind} that no client recorded")
 
 
 def _note_anchors(target: Path, result: AuditReport) -> None:
-    if not result.anchored:
+    if not result.partly_anchored:
         result.add("note", "anchor", target, "no receipts: a ledger rewritten as a whole would not be noticed")
 
 

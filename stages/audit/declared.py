@@ -21,17 +21,20 @@ from stages.methods.params.synthesis import Labels, Sampler
 from stages.methods.params.variants import AGGREGATIONS, ENCODINGS
 from stages.nets.params import NetParams
 
-# By stage: the kinds that it may send and by which method; None stands for any word of the stage's own.
-_CLIENTS: dict[str, dict[str, tuple[str, ...]]] = {
+# By stage: the kinds that it may send, and by which method.
+_CLIENTS: dict[str, dict[str, tuple[str | None, ...]]] = {
     "encode": {"message": ("delta",), "state": ("state",), "surrogate": ("fedlap", "feddm"), "proxy": ("tofu",)},
     "synthesize": {"dataset": get_args(GeneratorFamily)},
+    "sign": {"envelope": (None,)},
+    "receipt": {"head": ("ask",)},
     "secagg": {
         "secagg-keys": ("keys",), "secagg-shares": ("shares",), "secagg-masked": ("mask",),
         "secagg-survivors": ("confirm",), "secagg-unmask": ("unmask",),
     },
 }  # fmt: skip
 _SERVER = {
-    "aggregate": ("model", "state"), "encode": ("proxy",), "shuffle": ("dataset",),
+    "aggregate": ("model", "state"), "encode": ("proxy",), "shuffle": ("dataset",), "sign": ("envelope",),
+    "receipt": ("receipt",),
     "secagg": ("secagg-keys", "secagg-shares", "secagg-survivors"),
 }  # fmt: skip
 _SHAPE = {"channels", "height", "width", "num_classes"}
@@ -60,7 +63,7 @@ def _undeclared(custody: str, stage: str, method: str | None, kind: str, text: s
         if methods is None:
             return f"no stage {stage!r} of a client makes a {kind}"
         if method not in methods:
-            return f"a {kind} is made by {' or '.join(methods)}, not by {method!r}"
+            return f"a {kind} is made by {' or '.join(map(str, methods))}, not by {method!r}"
     elif kind not in _SERVER.get(stage, ()):
         return f"no stage {stage!r} of the server sends a {kind}"
     try:
@@ -75,6 +78,8 @@ def _undeclared(custody: str, stage: str, method: str | None, kind: str, text: s
                 _check_names(params, DATASET)
             case "secagg":
                 _check_secagg(params)
+            case "sign" | "receipt":
+                _check_names(params, set())
             case "aggregate":
                 known = set().union(*(declared.names() for declared in AGGREGATIONS.classes))
                 _check_names(params, known | _SHAPE | {f"net_{name}" for name in NetParams.names()})

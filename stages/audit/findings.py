@@ -21,7 +21,8 @@ CHECKS: dict[str, str] = {
     "budget": "what was spent is within the client's budget",
     "secrets": "no key and no seed stands in a file",
     "lineage": "everything leads back to private inputs, which the client's key opens",
-    "anchor": "the server countersigned the ledger",
+    "envelopes": "a signature is on the file that it says, by the one whose file that is",
+    "anchor": "the server countersigned the ledger, which has not been rewritten since",
     "replay": "the client's inputs and key give the same bytes again",
 }
 
@@ -46,9 +47,10 @@ class Sent:
     disclosures: set[str] = field(default_factory=set)
     without_noise: bool = False
     simulation: bool = False
-    # Entries of the ledger that a receipt of the server vouches for, and all of them; None where there is no receipt.
-    anchored: int | None = None
     entries: int = 0
+    # Entries of the ledger that a receipt of the server vouches for, and those after that it does not yet.
+    anchored: int = 0
+    unanchored: int = 0
     # By unit, at the δ that was asked for; «inf» where there is none.
     epsilon: dict[str, Any] | None = None
     budget: dict[str, Any] | None = None
@@ -82,6 +84,7 @@ class Sent:
             "budget": self.budget,
             "entries": self.entries,
             "anchored": self.anchored,
+            "unanchored": self.unanchored if self.anchored else self.entries,
         }
 
 
@@ -117,7 +120,7 @@ class AuditReport:
     def anchored(self) -> bool:
         """Whether the server's receipts vouch for every entry of every client that sent anything."""
         clients = [s for s in self.sent if not s.is_server and s.entries]
-        return bool(clients) and all(s.anchored == s.entries for s in clients)
+        return bool(clients) and all(s.anchored and not s.unanchored for s in clients)
 
     @property
     def partly_anchored(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from artifacts.metadata import Metadata
-from artifacts.tensors_file import TensorSpec
+from artifacts.safetensors_layout import TensorSpec
 from artifacts.tensors_stream import TensorStream
 
 _UPDATES = ("message", "secagg-masked", "state")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from artifacts import dataset_stream, ledger, tensors_stream
+from artifacts import dataset_stream, envelope_file, ledger, tensors_stream
 from artifacts.digests import canonical_json
+from artifacts.envelope_file import EnvelopeArtifact
 from artifacts.errors import FedsynthError
 from artifacts.kinds import KINDS
 from artifacts.ledger import Entry
@@ -31,7 +31,7 @@ Problem = tuple[str, str]
 
 @dataclass(frozen=True)
 class Seen:
-    """A file in an outbox that was read once; `tensors` is None for a dataset."""
+    """A file in an outbox that was read once: tensors, envelopes, or, if neither, a dataset."""
 
     path: Path
     size: int
@@ -39,6 +39,7 @@ class Seen:
     metadata: Metadata
     tensors: TensorStream | None
     problems: tuple[Problem, ...]
+    envelopes: EnvelopeArtifact | None = None
 
     @property
     def names(self) -> set[str]:
@@ -46,15 +47,13 @@ class Seen:
 
 
 def look_at(path: Path, watch: Watch) -> Seen | Problem:
-    """Read the file, whole, once; or say why that cannot be."""
-    status = path.lstat()
-    if not stat.S_ISREG(status.st_mode):
-        return "outbox", "not a regular file"
-    if path.suffix not in (".safetensors", ".parquet"):
-        return "outbox", "not an artifact: neither .safetensors nor .parquet"
+    """Read the file, a regular one, whole, once; or say why that cannot be."""
+    how = next((read for suffix, read in _READERS.items() if path.name.endswith(suffix)), None)
+    if how is None:
+        return "outbox", f"not an artifact: none of {', '.join(_READERS)}"
     watch.begin()
     try:
-        seen = _dataset(path, watch) if path.suffix == ".parquet" else _tensors(path, watch)
+        seen = how(path, watch)
     except FedsynthError as error:
         named: dict[Any, str] = {MetadataError: "params", PromiseError: "tensors"}
         return named.get(type(error.__cause__), "digest"), str(error)
@@ -63,6 +62,7 @@ def look_at(path: Path, watch: Watch) -> Seen | Problem:
 
 def _tensors(path: Path, watch: Watch) -> Seen:
     found = tensors_stream.scan(path, watch.see)
+    watch.see_text(found.header)
     problems = tuple(("secrets", f"{what} stands in the file") for what in watch.found)
     return Seen(path, found.size, found.sha256, found.metadata, found, problems)
 
@@ -71,10 +71,22 @@ def _dataset(path: Path, watch: Watch) -> Seen:
     problems: list[Problem] = []
     wrong = _Pictures(watch)
     found = dataset_stream.scan(path, wrong.look)
-    watch.see(canonical_json(found.metadata.to_json(payload_sha256="", seal_sha256="")).encode())
+    watch.see_text(canonical_json(found.metadata.to_json(payload_sha256="", seal_sha256="")).encode())
     problems += [("secrets", f"{what} stands in the file") for what in watch.found]
     problems += [("images", what) for what in wrong.check(found.metadata)]
     return Seen(path, found.size, found.sha256, found.metadata, None, tuple(problems))
+
+
+def _envelopes(path: Path, watch: Watch) -> Seen:
+    found = envelope_file.read(path)
+    # What is signed stands in base64 there.
+    for text in (found.data, *(envelope.payload for envelope in found.envelopes)):
+        watch.see_text(text)
+    problems = tuple(("secrets", f"{what} stands in the file") for what in watch.found)
+    return Seen(path, found.size, found.sha256, found.metadata, None, problems, found)
+
+
+_READERS = {".safetensors": _tensors, ".parquet": _dataset, envelope_file.SUFFIX: _envelopes}
 
 
 class _Pictures:
@@ -132,7 +144,7 @@ def check_seen(seen: Seen, entries: Sequence[Entry], client: str | None, given: 
         model = _model(metadata, given)
         for misfit in misfits(seen.tensors, model):
             yield "tensors", misfit
-    elif given is not None and given.class_names and metadata.params["class_names"] not in given.class_names:
+    elif metadata.kind == "dataset" and given is not None and not given.knows_classes(metadata.params["class_names"]):
         yield "params", "its class names are not those of the public data"
     if KINDS[metadata.kind].from_data and not metadata.privacy and not metadata.disclosures:
         yield "disclosures", "neither privacy events nor disclosures: it does not say what it tells"

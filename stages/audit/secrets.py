@@ -8,12 +8,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from artifacts.keys import Key
+from artifacts.roster import PURPOSES, signing_key
 
 # What is derived from a key and kept; whatever is drawn for one computation is as many bytes as there are computations.
-_LABELS = ("commitment", "commitment salt", "spend ledger", "secagg identity")
+_LABELS = ("commitment", "commitment salt", "spend ledger")
 _LEAST_SEED = 1 << 32  # smaller ones stand everywhere by chance
 _BLOCK = 16  # the shortest spelling holds a whole block of printable letters, wherever it begins
-_LETTERS = (0x20, 0x5F)
+_FIRST_LETTER, _LETTERS = np.uint8(0x20), np.uint8(0x5F)
 
 
 class Watch:
@@ -21,7 +22,9 @@ class Watch:
 
     def __init__(self, key: Key | None, seeds: Iterable[int] = ()) -> None:
         named = {"the secret key": key.secret} if key is not None else {}
-        named |= {f"a key derived from the secret one ({label})": key.derive(label) for label in _LABELS if key}
+        if key is not None:
+            named |= {f"a key derived from the secret one ({label})": key.derive(label) for label in _LABELS}
+            named |= {f"the signing key ({purpose})": signing_key(key, purpose) for purpose in PURPOSES}
         self._raw = [(secret, what) for what, secret in named.items()]
         self._spelt = [(text, what) for what, secret in named.items() for text in _spellings(secret)]
         for seed in {seed for seed in seeds if seed >= _LEAST_SEED}:
@@ -35,22 +38,26 @@ class Watch:
         self.found: list[str] = []
         self._tail = b""
 
+    def see_text(self, text: bytes) -> None:
+        """What a file says of itself."""
+        self._search(text, self._raw)
+        self._search(text, self._spelt)
+
     def see(self, piece: bytes) -> None:
+        """The next bytes of what it holds."""
         if not self._raw:
             return
-        self._search(piece)
-        if self._tail:
-            self._search(self._tail + piece[: self._overlap])
-        self._tail = (self._tail + piece)[-self._overlap :] if len(piece) < self._overlap else piece[-self._overlap :]
+        pieces = [piece, self._tail + piece[: self._overlap]] if self._tail else [piece]
+        for data in pieces:
+            self._search(data, self._raw)
+            if _has_text(data):
+                self._search(data, self._spelt)
+        self._tail = (self._tail + piece[-self._overlap :])[-self._overlap :]
 
-    def _search(self, data: bytes) -> None:
-        for needle, what in self._raw:
+    def _search(self, data: bytes, needles: list[tuple[bytes, str]]) -> None:
+        for needle, what in needles:
             if needle in data:
                 self._add(what)
-        if _has_text(data):
-            for needle, what in self._spelt:
-                if needle in data:
-                    self._add(what)
 
     def _add(self, what: str) -> None:
         if what not in self.found:
@@ -69,10 +76,11 @@ def _spellings(secret: bytes) -> list[bytes]:
     return list(dict.fromkeys(texts))
 
 
+_ONES = np.uint64(0x0101010101010101)
+
+
 def _has_text(data: bytes) -> bool:
     """Whether a run of printable letters stands in it that is long enough for a spelling. Numbers have none."""
-    values = np.frombuffer(data, np.uint8)
-    printable = (values - np.uint8(_LETTERS[0])) < _LETTERS[1]
-    blocks = printable[: len(printable) // _BLOCK * _BLOCK].view(np.uint64).reshape(-1, _BLOCK // 8)
-    ones = np.uint64(0x0101010101010101)
-    return bool(((blocks[:, 0] == ones) & (blocks[:, 1] == ones)).any())
+    values = np.frombuffer(data, np.uint8, len(data) // _BLOCK * _BLOCK)
+    words = ((values - _FIRST_LETTER) < _LETTERS).view(np.uint64) == _ONES
+    return bool((words[::2] & words[1::2]).any())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from artifacts.digests import sha256_file
 from artifacts.errors import FedsynthError
 from artifacts.keys import Key
 from artifacts.metadata import InputRef, Metadata
-from artifacts.tensors_file import TensorSpec
+from artifacts.safetensors_layout import TensorSpec
 from stages.audit.held import KnownModel
 
 _MOST_STRANGE = 20  # commitments that open to nothing expected are tried on everything, but not for ever
@@ -102,6 +103,10 @@ class Given:
             digest, metadata, specs = tensors_stream.survey(path)
             self.remember(path, digest, metadata, specs)
 
+    def knows_classes(self, names: list[str]) -> bool:
+        """Whether these are the classes of the public data, if there is any: else they could say anything."""
+        return not self.class_names or names in self.class_names
+
     def remember(self, path: Path, sha256: str, metadata: Metadata, specs: tuple[TensorSpec, ...]) -> None:
         self.paths[sha256] = path
         if metadata.kind == "model":
@@ -118,7 +123,16 @@ def _read(path: Path) -> Kept:
     return Kept(path, digest, metadata)
 
 
-def _artifacts(folder: Path) -> list[Path]:
+def files_of(folder: Path) -> list[tuple[Path, bool]]:
+    """What stands in a folder, by name, and whether it is a regular file, which a link is not."""
     if not folder.is_dir():
         return []
-    return sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", ".parquet") and p.is_file())
+    with os.scandir(folder) as entries:
+        found = sorted((entry.name, entry.is_file(follow_symlinks=False)) for entry in entries)
+    return [(folder / name, regular) for name, regular in found]
+
+
+def _artifacts(folder: Path) -> list[Path]:
+    """Private data may stand elsewhere, behind a link."""
+    found = [(path, regular) for path, regular in files_of(folder) if path.name.endswith((".safetensors", ".parquet"))]
+    return [path for path, regular in found if regular or path.is_file()]
