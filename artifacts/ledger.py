@@ -82,10 +82,13 @@ class LockedLedger:
     def __init__(self, log: LockedChain) -> None:
         self._log = log
 
-    def enter(self, *, file: str, sha256: str, size: int, metadata: Metadata) -> None:
-        """Append an entry, durably. The same bytes under the same name add nothing."""
+    def enter(self, *, file: str, sha256: str, size: int, metadata: Metadata, picked: bool = False) -> None:
+        """Append an entry, durably. The same bytes under the same name add nothing.
+
+        `picked`: whoever released it had seen private data. A file that says so of itself is picked anyhow.
+        """
         latest = _chain(self._log.read()).latest(file)
-        if latest is not None and latest.sha256 == sha256:
+        if latest is not None and latest.sha256 == sha256 and (latest.picked or not picked):
             return
         self._log.append(
             {
@@ -94,7 +97,7 @@ class LockedLedger:
                 "bytes": size,
                 "kind": metadata.kind,
                 "round": metadata.round,
-                "picked": was_picked(metadata),
+                "picked": picked or was_picked(metadata),
                 "privacy": [dict(event) for event in metadata.privacy],
                 "disclosures": list(metadata.disclosures),
             }

@@ -1,7 +1,8 @@
 """Where things stand: the run folder, and what a path says about who may hold the file.
 
 A client's folder holds `private/`, `outbox/` and `egress.jsonl`; the server's holds `outbox/` and, inside its
-`private/`, its ledger. A file that leaves is written into an `outbox` folder, nowhere else.
+`private/`, its ledger. A file that leaves is written into an `outbox` folder, or waits in `pending` to be released into
+it, nowhere else.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from pathlib import Path
 from artifacts.errors import UsageError
 from artifacts.metadata import MetadataError, check_client_name
 
-OUTBOX, PRIVATE, SERVER = "outbox", "private", "server"
+OUTBOX, PENDING, PRIVATE, SERVER = "outbox", "pending", "private", "server"
 
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of one participant, found from the path of a file in its `outbox/` or `private/`."""
+    """The folder of one participant, found from the path of a file in its `outbox/`, `pending/` or `private/`."""
 
     base: Path
 
     @classmethod
     def of(cls, path: Path) -> Place | None:
         parent = path.absolute().parent
-        return cls(parent.parent) if parent.name in (OUTBOX, PRIVATE) else None
+        return cls(parent.parent) if parent.name in (OUTBOX, PENDING, PRIVATE) else None
 
     @property
     def is_server(self) -> bool:
@@ -35,6 +36,11 @@ class Place:
         return self.base / OUTBOX
 
     @property
+    def pending(self) -> Path:
+        """What waits to be released into the outbox."""
+        return self.base / PENDING
+
+    @property
     def private(self) -> Path:
         return self.base / PRIVATE
 
@@ -43,12 +49,26 @@ class Place:
         return self.private / ("server.key" if self.is_server else "client.key")
 
     @property
+    def policy(self) -> Path:
+        """Rules of what may leave. Where this file stands, everything waits in `pending/` first."""
+        return self.private / "policy.yaml"
+
+    @property
     def ledger(self) -> Path:
         return (self.private if self.is_server else self.base) / "egress.jsonl"
 
 
 def in_outbox(path: Path) -> bool:
     return path.absolute().parent.name == OUTBOX
+
+
+def in_pending(path: Path) -> bool:
+    return path.absolute().parent.name == PENDING
+
+
+def is_leaving(path: Path) -> bool:
+    """Whether a file written there leaves, at once or once it is released."""
+    return in_outbox(path) or in_pending(path)
 
 
 def deep_in_outbox(path: Path) -> bool:

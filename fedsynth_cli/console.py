@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.progress import Report, silent
@@ -22,7 +23,14 @@ class Output:
         self._json, self._quiet = as_json, quiet
 
     def result(self, summary: Mapping[str, Any], show: Callable[[Console], None] | None = None) -> None:
-        """Print the summary: as JSON, by `show`, or as a list of names and values."""
+        """Print the summary: as JSON, by `show`, or as a list of names and values.
+
+        If what was written waits in `pending/`, by a policy, that is said as well.
+        """
+        held = _held(summary)
+        if held:
+            summary = {**summary, "held": held}
+            self.warn(f"held, not sent: {', '.join(held)}. Let it leave with fedsynth release.")
         if self._json:
             sys.stdout.write(json.dumps(summary, ensure_ascii=False) + "\n")
             return
@@ -60,6 +68,16 @@ class Output:
         with Progress(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task(description, total=None, text="")
             yield lambda done, total, text: bar.update(task, completed=done, total=total, text=text)
+
+
+def _held(summary: Mapping[str, Any]) -> list[str]:
+    """Where the outputs wait, if they went into `pending/` instead of their outbox."""
+    from artifacts.gate import destination
+
+    out = summary.get("out", [])
+    named = [Path(name) for name in (out if isinstance(out, list) else [out])]
+    waits = [destination(path) for path in named if not path.exists()]
+    return [str(path) for path in waits if path not in named and path.exists()]
 
 
 def stdout_console() -> Console:

@@ -16,9 +16,11 @@ import click
 import typer
 
 from artifacts.errors import UsageError
+from artifacts.places import PENDING, in_outbox
 from stages.hyperparameters import HyperParameters, Variants
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.", show_default=False)]
+Gate = Annotated[bool, typer.Option("--gate", help="Let what leaves wait in pending/ until it is released.")]
 Seed = Annotated[int, typer.Option("--seed", help="Root of all ordinary random streams.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 Client = Annotated[
@@ -58,6 +60,12 @@ Workers = Annotated[
 Setting = Annotated[
     list[str] | None, typer.Option("--set", help="stage.key=value, over the recipe's own.", show_default=False)
 ]
+
+
+def gated(out: Path, gate: bool) -> Path:
+    """Where a file that leaves is written under `--gate`: beside the outbox, in `pending/`."""
+    return out.parent.with_name(PENDING) / out.name if gate and in_outbox(out) else out
+
 
 # A recipe's section may say these beside the hyper-parameters; on the command line they are arguments.
 _NOT_HYPER = {"source", "root", "download"}

@@ -17,7 +17,7 @@ from artifacts import keys, lineage, tensors_file
 from artifacts.errors import InputError, UsageError
 from artifacts.kinds import Custody
 from artifacts.metadata import InputRef, Metadata
-from artifacts.places import in_outbox
+from artifacts.places import is_leaving
 from artifacts.publish import prepare
 from artifacts.tensors_file import TensorArtifact
 from stages.messages import STATES, UPDATES, check_claims, exchanged, read_update
@@ -59,7 +59,7 @@ def aggregate(
     `dp-mean` the server's `key` makes the noise, and the ledger beside it is charged; `before` is the model of the
     round before, from which a public mask is made. With the roster `signed_by` every message must be signed.
     """
-    custody: Custody = "downlink" if in_outbox(out) else "server"
+    custody: Custody = "downlink" if is_leaving(out) else "server"
     if result == "update" and custody == "downlink":
         raise UsageError(f"{out}: an aggregated update stays with the server; encode it, or aggregate --as model.")
     prepare(out, custody, force=force)

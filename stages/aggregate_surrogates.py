@@ -19,7 +19,7 @@ from artifacts import atomic, lineage, tensors_file
 from artifacts.errors import InputError, UsageError
 from artifacts.kinds import Custody
 from artifacts.metadata import Metadata
-from artifacts.places import in_outbox
+from artifacts.places import is_leaving
 from artifacts.publish import prepare
 from artifacts.tensors_file import TensorArtifact
 from stages.evaluate import prepare_kept
@@ -65,7 +65,7 @@ def aggregate_surrogates(
     `metrics` gets the server's own account of it: radii, steps, distance and loss of each. `seed` orders FedDM's
     batches. With the roster `signed_by` every set must be signed; one that is not stops the round.
     """
-    custody: Custody = "downlink" if in_outbox(out) else "server"
+    custody: Custody = "downlink" if is_leaving(out) else "server"
     prepare(out, custody, force=force)
     if metrics is not None:
         prepare_kept(metrics, "server", force=force)

@@ -71,7 +71,8 @@ def _read_place(place: Place, found: Found) -> None:
         where = f"{place.base.name}/{entry.file}"
         if _is_free(entry.kind, entry.privacy, entry.disclosures):
             continue
-        _charge(where, place.base.name, entry.round, entry.privacy, entry.disclosures, found)
+        told = entry.privacy, entry.disclosures
+        _charge(where, place.base.name, entry.round, *told, found, picked=entry.picked)
     entered = {entry.file for entry in entries}
     for path in sorted(place.outbox.iterdir()) if place.outbox.is_dir() else []:
         if path.name not in entered:
@@ -90,7 +91,8 @@ def _read_file(path: Path, found: Found) -> None:
         found.notes.append(f"{path} is made from no private data, and costs nothing.")
         return
     who = metadata.client or "server"
-    _charge(str(path), who, metadata.round, metadata.privacy, metadata.disclosures, found)
+    picked = ledger.was_picked(metadata)
+    _charge(str(path), who, metadata.round, metadata.privacy, metadata.disclosures, found, picked=picked)
 
 
 def _is_free(kind: str, privacy: Sequence[Any], disclosures: Sequence[str]) -> bool:
@@ -99,7 +101,14 @@ def _is_free(kind: str, privacy: Sequence[Any], disclosures: Sequence[str]) -> b
 
 
 def _charge(
-    where: str, who: str, round: int | None, privacy: Iterable[Any], disclosures: Sequence[str], found: Found
+    where: str,
+    who: str,
+    round: int | None,
+    privacy: Iterable[Any],
+    disclosures: Sequence[str],
+    found: Found,
+    *,
+    picked: bool = False,
 ) -> None:
     try:
         events = tuple(PrivacyEvent.from_json(fields) for fields in privacy)
@@ -108,6 +117,8 @@ def _charge(
     uncovered = ""
     if disclosures:
         uncovered = f"it tells {', '.join(disclosures)} without noise"
+    elif picked:
+        uncovered = "someone who had seen private data chose that it leaves"
     elif not events:
         uncovered = "it has no privacy events"
     if who == "server" and not events:

@@ -7,7 +7,7 @@ from pathlib import Path
 from artifacts import lineage, tensors_file
 from artifacts.kinds import Custody
 from artifacts.metadata import Metadata
-from artifacts.places import Place, in_outbox
+from artifacts.places import Place, is_leaving
 from artifacts.publish import prepare
 from stages.messages import read_update
 from stages.methods.averaging import apply_update
@@ -22,9 +22,9 @@ def decode(model: Path, message: Path, out: Path, *, apply: bool = False, force:
     at_client = place is not None and not place.is_server
     start = read_model(model)
     source = read_update(message, start)
-    custody: Custody = "private" if at_client else "downlink" if apply and in_outbox(out) else "server"
-    if apply and source.metadata.custody == "downlink":
-        # Whoever has the model and the server's proxy can make this: the same file everywhere, byte for byte.
+    custody: Custody = "private" if at_client else "downlink" if apply and is_leaving(out) else "server"
+    if apply and source.metadata.kind == "proxy" and not is_leaving(out):
+        # Whoever has the model and the proxy can make this: the same file everywhere, byte for byte.
         custody = "public"
     prepare(out, custody, force=force)
     round = round_of(start) + 1

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from artifacts import keys, lineage, tensors_file
 from artifacts.errors import InputError, UsageError
+from artifacts.gate import destination
 from artifacts.kinds import Custody
 from artifacts.metadata import InputRef, Metadata
 from artifacts.places import PRIVATE, client_of
@@ -104,7 +105,7 @@ def encode(
     return {
         "out": str(out),
         "sha256": digest,
-        "bytes": out.stat().st_size,
+        "bytes": destination(out).stat().st_size,
         "client": name,
         "round": round,
         "disclosures": list(metadata.disclosures),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from artifacts import atomic, keys, lineage, tensors_file
 from artifacts.digests import canonical_json
 from artifacts.errors import InputError, UsageError
+from artifacts.gate import destination
 from artifacts.keys import Key
 from artifacts.metadata import Metadata
 from artifacts.places import client_of
@@ -122,7 +123,7 @@ def encode_surrogate(
     return {
         "out": str(out),
         "sha256": digest,
-        "bytes": out.stat().st_size,
+        "bytes": destination(out).stat().st_size,
         "client": name,
         "round": round,
         "images": len(matched.surrogate),

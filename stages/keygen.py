@@ -7,13 +7,13 @@ from pathlib import Path
 from artifacts import atomic, keys, spend
 from artifacts.errors import UsageError
 from artifacts.keys import Key
-from artifacts.places import in_outbox
+from artifacts.places import is_leaving
 from stages.progress import Summary
 
 
 def keygen(out: Path, *, force: bool = False) -> Summary:
     """Write 32 random bytes, mode 0600."""
-    if in_outbox(out):
+    if is_leaving(out):
         raise UsageError(f"{out}: a key never stands in an outbox. Write it into private/.")
     settle(out, keys.generate(), force=force)
     return {"out": str(out), "mode": "0600", "bytes": keys.SIZE, "spend_ledger": str(spend.beside(out))}

@@ -10,7 +10,7 @@ from artifacts.any_file import Whole
 from artifacts.attestation import signer_of
 from artifacts.dsse import Envelope
 from artifacts.errors import UsageError, VerificationError
-from artifacts.places import Place, in_outbox
+from artifacts.places import Place, in_outbox, in_pending
 from artifacts.publish import prepare
 from artifacts.roster import Roster, read_roster, signing_key, verify_key
 from artifacts.statements import on_file
@@ -42,6 +42,8 @@ def sign(
 
 
 def _sign(path: Path, out: Path, roster: Roster, key: Path | None, *, force: bool) -> tuple[Path, tuple[Envelope, ...]]:
+    if in_pending(path):
+        raise UsageError(f"{path} waits to be released: sign it once it stands in the outbox.")
     file = any_file.scan(path)
     who = signer_of(file.metadata, path)
     prepare(out, file.metadata.custody, force=force)

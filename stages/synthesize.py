@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from artifacts import atomic, keys, lineage
 from artifacts.errors import InputError, UsageError
+from artifacts.gate import destination
 from artifacts.keys import Key
 from artifacts.metadata import Metadata
-from artifacts.places import client_of, in_outbox
+from artifacts.places import client_of, is_leaving
 from artifacts.publish import prepare
 from artifacts.tensors_file import TensorArtifact
 from stages.data.dataset_images import dataset_params, save_dataset
@@ -56,7 +57,7 @@ def synthesize(
     `drop` leaves out images by their number as drawn, which `sheet` shows; `reviewed` keeps those that a copy of the
     private file still holds. The file and the ledger then say that it was picked over, never what was left out.
     """
-    leaves = in_outbox(out)
+    leaves = is_leaving(out)
     prepare(out, "outbound" if leaves else "private", force=force)
     if sheet is not None:
         prepare(sheet, "private", force=force)
@@ -120,7 +121,7 @@ def synthesize(
     return {
         "out": str(out),
         "sha256": digest,
-        "bytes": out.stat().st_size,
+        "bytes": destination(out).stat().st_size,
         "client": name,
         "images": len(content),
         "custody": metadata.custody,

@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "train-generator": _CLIENT,
     "synthesize": _CLIENT,
     "secagg": _CLIENT,
+    "release": _CLIENT,
     "sign": _CLIENT,
     "receipt": _CLIENT,
     "init-model": _SERVER,

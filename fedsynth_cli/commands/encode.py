@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Device, Force, Given, Json, Key, Out, Quiet, hyper_options
+from fedsynth_cli.options import Client, Device, Force, Gate, Given, Json, Key, Out, Quiet, gated, hyper_options
 from stages.methods.params.surrogates import SurrogateSet
 from stages.methods.params.tofu import TofuEncoding
 from stages.methods.params.variants import ENCODINGS
@@ -46,6 +46,7 @@ def encode(
     key: Key = None,
     client: Client = None,
     device: Device = "auto",
+    gate: Gate = False,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -68,6 +69,7 @@ def encode(
     outbox/surrogate-0001.safetensors
     """
     params = given.resolve(ENCODINGS)
+    out = gated(out, gate)
     output = Output(as_json=json, quiet=quiet)
     common: dict[str, Any] = {"params": params, "previous": previous, "key": key, "client": client, "force": force}
     if isinstance(params, SurrogateSet):

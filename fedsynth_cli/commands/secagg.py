@@ -9,7 +9,7 @@ import click
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Force, Given, Json, Key, Out, Quiet, Roster, hyper_options
+from fedsynth_cli.options import Client, Force, Gate, Given, Json, Key, Out, Quiet, Roster, gated, hyper_options
 from stages.secagg.terms import Terms
 
 _CLIENT, _SERVER = "Each round, at a client", "Each round, at the server"
@@ -80,6 +80,7 @@ def mask(
     out: Out,
     key: Key = None,
     client: Client = None,
+    gate: Gate = False,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -91,7 +92,7 @@ def mask(
     """
     from stages.secagg.mask import mask as stage
 
-    summary = stage(shares, model, update, out, key=key, client=client, force=force)
+    summary = stage(shares, model, update, gated(out, gate), key=key, client=client, force=force)
     Output(as_json=json, quiet=quiet).result(summary)
 
 

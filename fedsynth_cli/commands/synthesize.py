@@ -8,7 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Device, Force, Given, Json, Key, Out, Quiet, Seed, hyper_options, numbers
+from fedsynth_cli.options import (
+    Client,
+    Device,
+    Force,
+    Gate,
+    Given,
+    Json,
+    Key,
+    Out,
+    Quiet,
+    Seed,
+    gated,
+    hyper_options,
+    numbers,
+)
 from stages.methods.params.synthesis import MOST_IMAGES, Synthesis
 
 
@@ -35,6 +49,7 @@ def synthesize(
     client: Client = None,
     seed: Seed = 0,
     device: Device = "auto",
+    gate: Gate = False,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -49,6 +64,7 @@ def synthesize(
     output = Output(as_json=json, quiet=quiet)
     where: Any = device
     params = given.resolve(Synthesis)
+    out = gated(out, gate)
     with output.progress("synthesize") as report:
         summary = stage(
             generator, out, params=params, seed=seed, drop=numbers(drop, "--drop", MOST_IMAGES),

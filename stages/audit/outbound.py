@@ -165,7 +165,9 @@ def _check_entries(seen: Seen, entries: Sequence[Entry]) -> Iterator[Problem]:
         return
     metadata = seen.metadata
     told: tuple[Any, ...] = (
-        metadata.kind, metadata.round, ledger.was_picked(metadata), list(metadata.privacy), list(metadata.disclosures)
+        # Whoever released it may have picked it as well, which the file cannot know.
+        metadata.kind, metadata.round, entry.picked or ledger.was_picked(metadata), list(metadata.privacy),
+        list(metadata.disclosures),
     )  # fmt: skip
     if (entry.kind, entry.round, entry.picked, entry.privacy, entry.disclosures) != told:
         yield "ledger", "the ledger describes it otherwise than the file itself"

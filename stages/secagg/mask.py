@@ -11,6 +11,7 @@ import numpy as np
 from artifacts import lineage, tensors_file
 from artifacts.commitments import commit
 from artifacts.errors import InputError, VerificationError
+from artifacts.gate import destination
 from artifacts.metadata import InputRef
 from artifacts.tensors_file import TensorArtifact
 from stages.messages import exchanged
@@ -77,7 +78,7 @@ def mask(
     return {
         "out": str(out),
         "sha256": digest,
-        "bytes": out.stat().st_size,
+        "bytes": destination(out).stat().st_size,
         "client": member.name,
         "round": session.round,
         "peers": len(peers),
