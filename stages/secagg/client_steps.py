@@ -19,7 +19,6 @@ from stages.secagg.member import NO_SESSION, Member, Secrets
 from stages.secagg.primitives import (
     KEY_BYTES,
     SIGNATURE_BYTES,
-    ForgeryError,
     commitment,
     new_pair,
     pair_of,
@@ -42,6 +41,7 @@ def keys(out: Path, *, round: int, key: Path | None = None, client: str | None =
             f"{member.secrets_path(round)} already holds keys of round {round}. Add --force to begin the round anew."
         )
     member.once("keys", round, NO_SESSION, sha256_hex(cipher.public + mask.public))
+    member.forget_answered()
     member.keep(Secrets(member.name, round, cipher.secret.hex(), mask.secret.hex()))
     signature = sign(member.identity, keys_statement(member.name, round, cipher.public, mask.public))
     tensors = {
@@ -75,7 +75,7 @@ def shares(
         )
     member.once("shares", session.round, session.id, session.id)
     if kept.ciphertexts is None:
-        kept = _shared(kept, session, known, listed)
+        kept = _shared(kept, session, known)
         member.keep(kept)
     assert kept.ciphertexts is not None
     width = len(kept.ciphertexts[0]) // 2
@@ -97,7 +97,7 @@ def shares(
     }
 
 
-def _shared(kept: Secrets, session: Session, roster: Roster, listed: Path) -> Secrets:
+def _shared(kept: Secrets, session: Session, roster: Roster) -> Secrets:
     """A fresh seed; both secrets in shares, one pair of them encrypted for each client, itself included."""
     seed = system.token_bytes(KEY_BYTES)
     points = [session.point(name) for name in session.clients]
@@ -109,10 +109,7 @@ def _shared(kept: Secrets, session: Session, roster: Roster, listed: Path) -> Se
     for receiver, *pair in zip(session.clients, *both, strict=True):
         context = {"session": session.id, "from": kept.client, "to": receiver}
         text = b"".join(shamir.to_bytes(share) for share in pair)
-        try:
-            sent.append(seal(text, bytes.fromhex(kept.cipher_secret), session.cipher_keys[receiver], context).hex())
-        except ForgeryError as error:
-            raise VerificationError(f"{listed}, client {receiver!r}: {error}. Leave it out.") from error
+        sent.append(seal(text, bytes.fromhex(kept.cipher_secret), session.cipher_keys[receiver], context).hex())
     fields = dataclasses.asdict(session)
     for name in ("cipher_keys", "mask_keys"):
         fields[name] = {client: public.hex() for client, public in fields[name].items()}

@@ -24,6 +24,7 @@ from stages.secagg.ring import Ring
 from stages.secagg.roster import Roster, read_roster
 from stages.secagg.session import (
     Session,
+    check_keys,
     check_signed,
     check_threshold,
     keys_statement,
@@ -90,8 +91,7 @@ def _keys(sent: dict[str, TensorArtifact], known: Roster, terms: Terms, out: Pat
             found += rows(artifact, tensor, width, (client,))
         statement = keys_statement(client, round, parts["cipher_keys"][-1], parts["mask_keys"][-1])
         known.check(client, parts["signatures"][-1], statement, artifact.path)
-    if len({*parts["cipher_keys"], *parts["mask_keys"]}) != 2 * len(clients):
-        raise InputError("two clients sent the same key: one of them repeats the other's. Leave it out.")
+    check_keys(clients, parts["cipher_keys"], parts["mask_keys"], out)
     tensors = {name: stacked(found, len(found[0])) for name, found in parts.items()}
     about = _about("secagg-keys", "keys", round, sent.values(), {"clients": list(clients), **params})
     digest = tensors_file.write(out, tensors, about, force=force)

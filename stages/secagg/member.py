@@ -105,6 +105,8 @@ class Member:
             if fields.pop("schema") != _SCHEMA:
                 raise ValueError
             secrets = Secrets(**fields)
+            if secrets.session is not None:
+                _ = secrets.opened
         except FileNotFoundError:
             raise InputError(f"{self.name!r} has no secrets of round {round} at {path}. Begin: secagg keys.") from None
         except OSError as error:
@@ -132,6 +134,12 @@ class Member:
                 if before:
                     raise VerificationError(_refusal(self.book, _DONE[step], round))
             log.append({"entry": step, "round": round, "session": session, "output": output})
+
+    def forget_answered(self) -> None:
+        """Of the round that the client answered last nothing is kept, even if it was killed before it could forget."""
+        answered = [entry["round"] for entry in chain.read(self.book, _is_entry).entries if entry["entry"] == "unmask"]
+        if answered:
+            self.keep(Secrets(self.name, answered[-1]))
 
     def did(self, step: Step, round: int) -> str | None:
         """What the client entered for this step, if it did."""

@@ -58,6 +58,14 @@ def agreed(secret: bytes, public: bytes, purpose: str, context: Mapping[str, Any
     return expanded(shared, purpose, context)
 
 
+def check_public(public: bytes) -> None:
+    """Raise `ForgeryError` for a point of small order: whatever is agreed with it, everybody knows.
+
+    Every X25519 secret is a multiple of 8, so any of them takes such a point to zero, which the library refuses.
+    """
+    agreed(bytes(KEY_BYTES), public, "check", {})
+
+
 def expanded(secret: bytes, purpose: str, context: Mapping[str, Any]) -> bytes:
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF

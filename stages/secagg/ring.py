@@ -27,7 +27,7 @@ from stages.secagg.terms import LEAST_BITS, MODULI, MOST_BITS
 _TAIL = 10.0  # standard deviations, above the 9.2 at which the noise is cut off
 _WORDS: dict[int, Any] = {32: np.dtype("<u4"), 64: np.dtype("<u8")}
 _SIGNED: dict[int, Any] = {32: np.dtype("<i4"), 64: np.dtype("<i8")}
-_FAR = 2.0**62
+_HALF = 2.0**63
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,16 @@ class Ring:
             largest = float(np.max(np.abs(wide), initial=0.0))
             if not largest <= self.reach:
                 raise ValueError(f"a value of size {largest:g} lies outside the declared range ±{self.reach:g}")
-        whole = np.clip(np.rint(wide / self.step), -_FAR, _FAR).astype(np.int64)
-        return whole.astype(_WORDS[self.modulus])
+        whole = np.fmod(np.rint(wide / self.step), 2.0**self.modulus)
+        if self.modulus == 64:  # int64 ends at half of the ring
+            whole[whole >= _HALF] -= 2 * _HALF
+            whole[whole < -_HALF] += 2 * _HALF
+        return whole.astype(np.int64).astype(_WORDS[self.modulus])
+
+    def holds(self, total: NDArray[np.signedinteger], clients: int) -> bool:
+        """Whether so many clients can have made this sum."""
+        most = clients * self.most
+        return -most <= int(np.min(total, initial=0)) and int(np.max(total, initial=0)) <= most
 
     def signed(self, words: NDArray[np.unsignedinteger]) -> NDArray[np.signedinteger]:
         """A sum in steps, negative where it is past the middle of the ring; a view."""

@@ -6,7 +6,7 @@ different sessions: nothing of one fits the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from artifacts import tensors_file
-from artifacts.errors import InputError
+from artifacts.errors import InputError, VerificationError
 from artifacts.metadata import InputRef, Metadata, MetadataError, check_client_name
 from artifacts.tensors_file import TensorArtifact
 from stages.privacy.events import output_digest
-from stages.secagg.primitives import KEY_BYTES, SIGNATURE_BYTES, sign
+from stages.secagg.primitives import KEY_BYTES, SIGNATURE_BYTES, ForgeryError, check_public, sign
 from stages.secagg.ring import Ring
 from stages.secagg.roster import Roster
 
@@ -114,12 +114,23 @@ def read_session(path: Path, roster: Roster) -> Session:
             ring.check_fits(len(clients))
     except ValueError as error:
         raise InputError(f"{path} cannot be a list of keys: {error}. Ask the server for another.") from error
-    if len(set(cipher_keys) | set(mask_keys)) != 2 * len(clients):
-        raise InputError(f"{path}: a key stands there twice. Each client makes two of its own for each round.")
+    check_keys(clients, cipher_keys, mask_keys, path)
     for client, signature in zip(clients, signatures, strict=True):
         statement = keys_statement(client, session.round, cipher_keys[clients.index(client)], session.mask_keys[client])
         roster.check(client, signature, statement, path)
     return session
+
+
+def check_keys(clients: Sequence[str], cipher_keys: Sequence[bytes], mask_keys: Sequence[bytes], where: Path) -> None:
+    """No key twice, and none that makes every agreement public: masks made with it would hide nothing."""
+    if len(set(cipher_keys) | set(mask_keys)) != 2 * len(clients):
+        raise InputError(f"{where}: a key stands there twice. Each client makes two of its own for each round.")
+    for client, *both in zip(clients, cipher_keys, mask_keys, strict=True):
+        try:
+            for public in both:
+                check_public(public)
+        except ForgeryError as error:
+            raise VerificationError(f"{where}, client {client!r}: {error}. Leave it out.") from error
 
 
 def names(artifact: TensorArtifact, field: str) -> tuple[str, ...]:

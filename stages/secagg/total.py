@@ -67,7 +67,7 @@ def secure_sum(
     masks.uncover(total, session=session.id, seeds=seeds, dropped=secrets, publics=publics)
     whole: Any = ring.signed(total)
     # Under noise shares nothing is looked at: no wrap-around may stop a round after noise was added (rule 23).
-    if ring.reach is not None and int(np.max(np.abs(whole.astype(np.int64)), initial=0)) > len(there) * ring.most:
+    if ring.reach is not None and not ring.holds(whole, len(there)):
         raise VerificationError(
             "the uncovered sum is larger than the clients can have made it: a client masked other values, or with "
             "other peers, than it said. Nothing was written; the round is lost."

@@ -11,7 +11,7 @@ from artifacts import tensors_file
 from artifacts.errors import InputError
 from artifacts.metadata import InputRef
 from artifacts.tensors_file import TensorArtifact
-from stages.secagg.masks import Words, flat
+from stages.secagg.masks import Words
 from stages.secagg.ring import Ring
 from stages.secagg.roster import Roster
 from stages.secagg.session import Session, check_signed, names
@@ -29,7 +29,7 @@ class Vectors:
         self.events: list[dict[str, Any]] = []
         self.disclosures: set[str] = set()
         self.simulation = False
-        self._first: TensorArtifact | None = None
+        self._first: Path | None = None
         self._total: Words | None = None
         self._told: dict[str, Any] = {}
 
@@ -66,13 +66,15 @@ class Vectors:
 
     def add(self, path: Path) -> None:
         """Check one file and add it to the sum."""
-        artifact = self.check(path)
-        vector: Any = flat(artifact.tensors, np.dtype(f"<i{self._session.modulus // 8}"))
-        words = vector.view(f"<u{self._session.modulus // 8}")
+        tensors = self.check(path).tensors
+        size = self._session.modulus // 8
         if self._total is None:
-            self._total = words
-        else:
-            self._total += words
+            self._total = np.zeros(sum(tensor.size for tensor in tensors.values()), f"<u{size}")
+        start = 0
+        for name in sorted(tensors):
+            words: Any = tensors[name].reshape(-1).view(f"<u{size}")
+            self._total[start : start + words.size] += words
+            start += words.size
 
     def check(self, path: Path) -> TensorArtifact:
         """The file is of this session, signed by its client, and like the others."""
@@ -98,12 +100,12 @@ class Vectors:
         told["private"] = bool(artifact.metadata.privacy)
         if self._first is None:
             self._check_sound(artifact, told)
-            self._first, self._told = artifact, told
+            self._first, self._told = path, told
         odd = next((name for name, value in told.items() if value != self._told[name]), None)
         if odd is not None:
             what = {"inputs": "model", "private": "kind of noise", "encoding": "noise"}.get(odd, odd)
             raise InputError(
-                f"{path} has another {what} than {self._first.path}: their sum would mean nothing, or hide less than "
+                f"{path} has another {what} than {self._first}: their sum would mean nothing, or hide less than "
                 "each claims. Mask all updates of a round alike."
             )
         if client not in self.peers:

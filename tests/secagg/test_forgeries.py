@@ -79,6 +79,38 @@ def test_a_list_with_swapped_or_changed_keys(begin, tensor):
             client_steps.shares(play.down("keys"), play.up("a", "shares"), roster=play.roster)
 
 
+OF_ORDER_8 = "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"
+SMALL_ORDER = [bytes(32), b"\x01" + bytes(31), bytes.fromhex(OF_ORDER_8)]
+
+
+@pytest.mark.parametrize("point", SMALL_ORDER)
+@pytest.mark.parametrize("tensor", ["cipher_keys", "mask_keys"])
+def test_a_key_that_makes_every_agreement_public(begin, tensor, point):
+    """A client signs a point of small order (0, 1 or of order 8): what its peers agree on with it, anybody knows."""
+    from stages.secagg.member import Member
+    from stages.secagg.primitives import sign
+    from stages.secagg.session import keys_statement
+
+    play = begin()
+    play.keys()
+    identity = Member.writing(play.up("b", "keys"), key=None, client=None, force=True).identity
+
+    def planted(row):
+        def change(values):
+            values[tensor][row] = np.frombuffer(point, np.uint8)
+            both = [values[name][row].tobytes() for name in ("cipher_keys", "mask_keys")]
+            values["signatures"][row] = np.frombuffer(sign(identity, keys_statement("b", 1, *both)), np.uint8)
+
+        return change
+
+    forge(play.down("keys"), planted(1))
+    with pytest.raises(VerificationError, match="client 'b': a public key is of small order"):
+        client_steps.shares(play.down("keys"), play.up("a", "shares"), roster=play.roster)
+    forge(play.up("b", "keys"), planted(0))
+    with pytest.raises(VerificationError, match="client 'b': a public key is of small order"):
+        collect_keys(play)
+
+
 def test_keys_of_another_round_are_not_replayed(begin):
     play = begin()
     play.keys()

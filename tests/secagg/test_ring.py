@@ -75,10 +75,24 @@ def test_the_bound_of_noise_holds_for_the_largest_draw(monkeypatch):
     assert 9 * 0.5 + 1 < np.abs(noised).max() <= ring.most * ring.step
 
 
-def test_under_noise_no_value_aborts():
-    ring = Ring.for_noise(modulus=32, clip_norm=1.0, noise_multiplier=0.5)
-    huge = np.array([3e38, -3e38, 2.0**31 * ring.step, 0.0], np.float32)
-    assert ring.signed(ring.quantised(huge))[2:].tolist() == [-(2**31), 0]
+@pytest.mark.parametrize("modulus", [32, 64])
+def test_under_noise_values_wrap_and_none_aborts(modulus):
+    """Against Python's own whole numbers."""
+    ring = Ring.for_noise(modulus=modulus, clip_norm=1.0, noise_multiplier=0.5)
+    ends = [2.0**e * ring.step * sign for e in (31, 32, 62, 63, 64) for sign in (1, -1)]
+    huge = np.array([3e38, -3e38, 1e30, -1e30, 7 * ring.step, *ends, 0.0], np.float32)
+    expected = [int(value / ring.step) % 2**modulus for value in huge.astype(np.float64)]
+    assert ring.quantised(huge).tolist() == expected
+
+
+@pytest.mark.parametrize("modulus", [32, 64])
+def test_a_sum_larger_than_the_clients_can_make_is_noticed(modulus):
+    """The lowest number of the ring has no counterpart: its absolute value is itself."""
+    ring = Ring.plain(modulus=modulus, reach=1.0, bits=8)
+    signed = np.dtype(f"<i{modulus // 8}")
+    assert ring.holds(np.array([-3 * ring.most, 3 * ring.most], signed), 3)
+    for wrong in (-(2 ** (modulus - 1)), 2 ** (modulus - 1) - 1, 3 * ring.most + 1, -3 * ring.most - 1):
+        assert not ring.holds(np.array([0, wrong], signed), 3)
 
 
 def test_noise_that_cannot_fit_is_known_beforehand():
