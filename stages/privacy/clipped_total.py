@@ -12,27 +12,31 @@ cancel out.
    to its own number of weights times u/2: 1e-9 for ten million. The squared length of a product is off by at most
    (k + k' + L² + 4)·u·Sᵢ² with k and k' columns and L rows, less than 2⁻³³·Sᵢ², as k + k' is at most 2¹⁸ here;
    2⁻³²·Sᵢ² is added to it, so that it is never too small.
-2. Sum within the chunks: each is off by at most n·u·Σ fᵢ·Sᵢ. The length counts as at least Sᵢ/64, so fᵢ·Sᵢ ≤ 64·C; in
-   all 64·N·n·u·C, or 4.6e-8·C. (Of a formed gradient, and of one row, Sᵢ is ‖gᵢ‖.)
-3. Adding to the total: L times a chunk, L ≤ n/2, so N/2 times, each off by at most u times the total's length. That is
-   N·C/2 on average and, between the rows of one chunk, up to 64·n·C more: in all 2.8e-7·C + 2.3e-8·C.
-4. With the example and without it, twice (2 + 3): 7.0e-7·C. Rounding to whole steps takes 2⁻²²·C (`mechanism`). All in
-   all 9.4e-7·C, which the margin of 2⁻²⁰·C, 9.5e-7·C, pays for.
-The rows of an example enter the sum one by one, in products of their own. So what an example adds is rounded in the
-same way wherever it stands.
+2. Sum within a product: of at most 128 rows, in whatever order, it is off by at most 128·u·Σ fᵢ·Sᵢ. The length counts
+   as at least Sᵢ/64, so fᵢ·Sᵢ ≤ 64·C; in all 128·64·N·u·C, or 9.1e-8·C. Of a formed gradient, and of one row, Sᵢ is
+   ‖gᵢ‖, and there is 64 times less to be off by.
+3. Adding to the total, each time off by at most u times the total's length. That is N·C/2 on average and, within one
+   chunk, up to 64·n·C more. With one row, and where gradients are formed, at least two examples are added at a time:
+   N/2 times, 2.8e-7·C in all, and (2) is nothing. With more rows there is a product for every 8 examples at most, which
+   BLAS adds in at most two parts: N/4 times, 1.5e-7·C, and with (2) 2.4e-7·C.
+4. With the example and without it, twice the larger: 5.7e-7·C. Rounding to whole steps takes 2⁻²²·C (`mechanism`). All
+   in all 8.1e-7·C, which the margin of 2⁻²⁰·C, 9.5e-7·C, pays for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from stages.privacy.example_gradients import Gradients
+from stages.privacy.example_layers import even_size
 from stages.privacy.mechanism import clipped_length
 
-_MOST_ROWS = 16  # of a product that is not formed: measured
+_MOST_ROWS = 16  # of an example whose gradient is not formed: measured
+_ROWS_TOGETHER = 128  # in a product of several examples' rows: see (2) above
+_LEAST_TOGETHER = 8  # examples in such a product: see (3)
 _ROW_COST = 4  # a number of a row, copied and widened, by a number of a gradient that is formed: measured
 _MOST_COLUMNS = 1 << 18
 _LENGTH_ERROR = 2.0**-32
@@ -74,25 +78,32 @@ class ClippedTotal:
             squares += square
             spread += at_most
         factors = torch.zeros_like(squares)
-        counts = torch.zeros(count, dtype=torch.bool, device=self._home)
+        finite = torch.zeros(count, dtype=torch.bool, device=self._home)
         for rows in _slices(count, sum(self._total[name].numel() for name in formed)):
             made = _side_by_side(
                 {name: g.to(self._home) for name in formed if (g := _formed(name, gradients, rows)) is not None}
             )
             square = squares[rows] + sum(_squares(g) for _, g in made)
             lengths = torch.maximum(square.sqrt(), spread[rows].sqrt() / _MOST_CANCELLING)
-            counts[rows] = torch.isfinite(lengths) & is_real[rows].to(self._home)
-            factors[rows] = torch.where(counts[rows], self._limit / lengths.clamp(min=self._limit), 0.0)
+            finite[rows] = torch.isfinite(lengths)
+            counts = finite[rows] & is_real[rows].to(self._home)
+            factors[rows] = torch.where(counts, self._limit / lengths.clamp(min=self._limit), 0.0)
             for names, gradient in made:
-                summed = _weighted(_zeroed(gradient, counts[rows]), factors[rows])
-                for name, part in zip(names, torch.split(summed, [self._total[n].numel() for n in names]), strict=True):
-                    self._total[name] += part
+                self._add_weighted(names, _zeroed(gradient, finite[rows]), factors[rows])
         for name, (a, b) in rows_of.items():
             total = self._total[name].view(unformed[name].shape)
-            wide_a = _zeroed(a, counts).double()
-            wide_b = _zeroed(b, counts).double() * factors[:, None, None]
-            for row in range(a.shape[1]):
-                total.addmm_(wide_b[:, row].T, wide_a[:, row])
+            wide_a = _zeroed(a, finite).double()
+            wide_b = _zeroed(b, finite).double() * factors[:, None, None]
+            together = max(_LEAST_TOGETHER, _ROWS_TOGETHER // a.shape[1])
+            for some_a, some_b in zip(*(torch.split(t, together) for t in (wide_a, wide_b)), strict=True):
+                total.addmm_(some_b.flatten(0, 1).T, some_a.flatten(0, 1))
+
+    def _add_weighted(self, names: Sequence[str], gradient: Tensor, factors: Tensor) -> None:
+        parts = torch.split(gradient, [self._total[name].numel() for name in names], dim=1)
+        for name, part in zip(names, parts, strict=True):
+            width = max(1, _BLOCK // len(gradient))
+            for block, into in zip(torch.split(part, width, 1), torch.split(self._total[name], width), strict=True):
+                into += factors @ block.double()  # not `addmv_`, which adds to the total once for each example
 
 
 def _stays_a_product(name: str, gradients: Gradients) -> bool:
@@ -103,7 +114,7 @@ def _stays_a_product(name: str, gradients: Gradients) -> bool:
     (product,) = products
     high, wide = product.shape
     rows = product.places
-    few = rows == 1 or rows <= min(_MOST_ROWS, product.examples // 2)
+    few = rows == 1 or (rows <= _MOST_ROWS and product.examples % _LEAST_TOGETHER == 0)
     return few and _ROW_COST * rows * (high + wide) <= high * wide and high + wide <= _MOST_COLUMNS
 
 
@@ -131,9 +142,8 @@ def _side_by_side(gradients: Mapping[str, Tensor]) -> list[tuple[list[str], Tens
 
 
 def _slices(count: int, numbers: int) -> list[slice]:
-    """All of one length, so that every example meets the same kernels."""
-    fits = max(1, _FORMED_NUMBERS // max(1, numbers))
-    size = max(size for size in range(1, count + 1) if count % size == 0 and size <= fits)
+    """All of one length, so that every example meets the same kernels; two examples at the least: see (3) above."""
+    size = even_size(count, max(2, _FORMED_NUMBERS // max(1, numbers)))
     return [slice(start, start + size) for start in range(0, count, size)]
 
 
@@ -145,13 +155,8 @@ def _squares(gradient: Tensor) -> Tensor:
     return total
 
 
-def _weighted(gradient: Tensor, factors: Tensor) -> Tensor:
-    blocks = torch.split(gradient, max(1, _BLOCK // len(gradient)), dim=1)
-    return torch.cat([factors @ block.double() for block in blocks])
-
-
-def _zeroed(gradient: Tensor, counts: Tensor) -> Tensor:
-    """Rows that do not count are zero. Not times zero: a NaN would stay one."""
-    if bool(counts.all()):
+def _zeroed(gradient: Tensor, finite: Tensor) -> Tensor:
+    """Rows that are not finite are zero. A factor of zero would not do: a NaN would stay one."""
+    if bool(finite.all()):
         return gradient
-    return torch.where(counts.reshape(-1, *(1 for _ in gradient.shape[1:])), gradient, 0.0)
+    return torch.where(finite.reshape(-1, *(1 for _ in gradient.shape[1:])), gradient, 0.0)

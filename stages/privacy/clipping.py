@@ -25,7 +25,7 @@ ExampleLoss = Callable[..., Tensor]
 Part = Tensor | Mapping[str, Tensor]
 
 # Examples in a chunk, by the most weights of a network: measured. Padding costs more the larger the chunk, calls less.
-_CHUNK_SIZES = {64: 1 << 18, 32: 1 << 24, 8: 1 << 62}
+_CHUNK_SIZES = {64: 1 << 18, 32: 1 << 22, 16: 1 << 24, 8: 1 << 62}
 _CHUNK_NUMBERS = 1 << 24  # per-example gradients held at a time on the general way, in numbers
 
 

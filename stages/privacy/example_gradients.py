@@ -150,5 +150,6 @@ class _Batched(Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, slopes: Tensor) -> Any:
-        x, *kept = ctx.saved_tensors
+        # Without its history: what is noted outlives this pass, and would hold the graph, which holds the notes.
+        x, *kept = (saved.detach() for saved in ctx.saved_tensors)
         return None, *ctx.layer.backward(slopes, x, kept, ctx.needs_input_grad[1])

@@ -15,10 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# How a convolution's gradients are formed, measured: by a matrix product up to so many channels; above that by one
-# grouped convolution for all examples, and from so many multiplications an example on by one convolution for each.
-_WINDOWS_TO = 8
-_ALONE_FROM = 1 << 23
+_WINDOW_NUMBERS = 1 << 20  # of the copies of a convolution's input that are held at a time: 4 MB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +96,11 @@ class _Convolution(Layer):
         stride, padding, dilation, transposed, _ = self._how
         # A transposed convolution is applied once for each of its input's pixels, and patches are those of its output.
         single, patches = (maps, onto) if transposed else (onto, maps)
+        # No function below holds `self`, which holds the notes: in a ring, memory would wait for the next collection.
         kernel = self._weight.shape[2:]
         shape = (self._weight.shape[0], self._weight[0].numel())
-        places = single.shape[2] * single.shape[3] * (len(maps) // examples)
+        pixels, draws = single.shape[2] * single.shape[3], len(maps) // examples
+        places = pixels * draws
 
         def windows(images: Tensor) -> Tensor:
             """[images, channels, kernel, places], a view; torch's own `unfold` takes five times as long to copy it."""
@@ -115,31 +114,23 @@ class _Convolution(Layer):
             return a, single.flatten(2).mT.reshape(examples, places, -1)
 
         def dense(rows: slice) -> Tensor:
-            if patches.shape[1] <= _WINDOWS_TO and len(maps) == examples:
-                a = windows(patches[rows]).reshape(-1, shape[1], places)
-                return torch.bmm(a, single[rows].flatten(2).mT).mT.flatten(1)
-            xs, ys = (t.reshape(examples, -1, *t.shape[1:])[rows] for t in (maps, onto))
-            if places * self._weight.numel() >= _ALONE_FROM:
-                return torch.stack([self._of_weight(y, x, 1) for x, y in zip(xs, ys, strict=True)])
-            # Examples side by side as groups of channels.
-            x, y = (t.transpose(0, 1).flatten(1, 2) for t in (xs, ys))
-            return self._of_weight(y, x, len(xs)).reshape(len(xs), -1)
+            """By a matrix product for each image: a grouped convolution took up to twice as long."""
+            ys = single.reshape(examples, -1, shape[0], pixels)[rows].flatten(0, 1)
+            xs = patches.reshape(examples, -1, *patches.shape[1:])[rows].flatten(0, 1)
+            made = ys.new_empty((len(ys), *shape))
+            size = even_size(len(ys), _WINDOW_NUMBERS // (shape[1] * pixels))
+            for y, x, into in zip(*(torch.split(t, size) for t in (ys, xs, made)), strict=True):
+                torch.bmm(y, windows(x).reshape(len(x), shape[1], pixels).mT, out=into)
+            return made.reshape(-1, draws, shape[0] * shape[1]).sum(1) if draws > 1 else made.flatten(1)
 
         self._note(Product(examples=examples, places=places, shape=shape, factors=factors, dense=dense))
         of_x = None
         if needs_x:
-            of_x = self._back(onto, maps, self._weight, 1, (True, False, False))[0].reshape(x.shape)
+            wanted = (True, False, False)
+            back = torch.ops.aten.convolution_backward(onto, maps, self._weight, None, *self._how, 1, wanted)
+            of_x = back[0].reshape(x.shape)
         of_bias = None if self._bias is None else onto.sum((2, 3)).reshape(examples, -1, onto.shape[1]).sum(1)
         return of_x, None, of_bias
-
-    def _of_weight(self, y: Tensor, x: Tensor, groups: int) -> Tensor:
-        # Only the shape of the weight matters to its own gradient: no number of it is read.
-        like = self._weight.new_empty((groups * len(self._weight), *self._weight.shape[1:]))
-        of_weight: Tensor = self._back(y, x, like, groups, (False, True, False))[1]
-        return of_weight.flatten()
-
-    def _back(self, y: Tensor, x: Tensor, weight: Tensor, groups: int, wanted: tuple[bool, ...]) -> Any:
-        return torch.ops.aten.convolution_backward(y, x, weight, None, *self._how, groups, wanted)
 
 
 class _GroupNorm(Layer):
@@ -173,6 +164,11 @@ class _GroupNorm(Layer):
 
     def _folded(self, x: Tensor) -> Tensor:
         return x.reshape(-1, self._weight.numel(), math.prod(x.shape[3:])).contiguous()
+
+
+def even_size(count: int, most: int) -> int:
+    """The largest size up to `most` that divides `count`: all parts of one size, so that all meet the same kernels."""
+    return max(size for size in range(1, count + 1) if count % size == 0 and size <= max(1, most))
 
 
 def _maps(x: Tensor) -> Tensor:

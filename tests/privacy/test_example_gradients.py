@@ -1,5 +1,6 @@
 """Per-example gradients: the fast way against the general one and against plain loops; what it does not know."""
 
+import gc
 import math
 
 import pytest
@@ -165,7 +166,7 @@ def test_what_is_not_a_plain_layer_counts_too(loss, clip):
     torch.manual_seed(0)
     weights = {"w": torch.randn(40, 40) / 6, "b": torch.randn(40), "unused": torch.randn(3)}
     x = torch.randn(5, 2, 40)
-    found = clipped_sum(loss, weights, (x,), clip_norm=clip, chunk_size=4)
+    found = clipped_sum(loss, weights, (x,), clip_norm=clip, chunk_size=8)
     expected = (
         by_a_loop(loss, weights, x, clip=clip) if loss is not of_nothing else {n: w * 0 for n, w in weights.items()}
     )
@@ -233,7 +234,7 @@ def test_a_product_never_moves_the_sum_by_more_than_the_clip(others, a, b, cance
         a, b = [*a[:2], *a[:2]], [*b[:2], *(-x * (1 + 1e-6) for x in b[:2])]
     left = spread_out([row for row, _ in others] + [a])
     right = spread_out([row for _, row in others] + [b])
-    options = {"clip_norm": clip, "chunk_size": 4}
+    options = {"clip_norm": clip, "chunk_size": 8}
     with_it = flat(clipped_sum(rows_and_slopes, SQUARE, (left, right), **options))
     without = flat(clipped_sum(rows_and_slopes, SQUARE, (left[:-1], right[:-1]), **options))
     moved = (with_it - without).tolist()
@@ -246,7 +247,7 @@ def test_rows_that_cancel_out_are_clipped_by_what_they_are_made_of(products):
     """g is 1/4096 of what its rows would make without cancelling out: its rounding would not be paid for."""
     a = torch.ones(1, 2, 24)
     b = torch.stack([torch.ones(24), torch.full((24,), -1 + 2**-11)])[None]
-    found = clipped_sum(rows_and_slopes, SQUARE, (a, b), clip_norm=1e-3, chunk_size=4)
+    found = clipped_sum(rows_and_slopes, SQUARE, (a, b), clip_norm=1e-3, chunk_size=8)
     assert products == {"w"}
     spread = 24 * (2 - 2**-11)
     assert float(flat(found).norm()) == pytest.approx(24 * 2**-11 * 1e-3 / (spread / 64), rel=1e-5)
@@ -274,7 +275,7 @@ def test_gradients_are_formed_for_few_examples_at_a_time(monkeypatch):
     assert clipped_total._slices(64, 1 << 16) == [slice(0, 64)]
     assert clipped_total._slices(64, 1 << 20) == [slice(i, i + 4) for i in range(0, 64, 4)]
     assert clipped_total._slices(6, 1 << 20) == [slice(0, 3), slice(3, 6)]
-    assert len(clipped_total._slices(8, 1 << 30)) == 8
+    assert len(clipped_total._slices(8, 1 << 30)) == 4, "no fewer than two: each is added to the total"
     torch.manual_seed(0)
     weights, x = {"w": torch.randn(8, 8)}, torch.randn(8, 3, 8)
 
@@ -294,3 +295,25 @@ def test_many_weights_of_unknown_layers_are_left_to_the_general_way():
         chunk_gradients(
             loss, {"w": torch.ones(10)}, (torch.ones(8, 10),), examples=8, randomness="error", most_numbers=79
         )
+
+
+def test_nothing_of_a_chunk_outlives_its_sum():
+    """Held in a ring, activations and slopes would wait for Python's collector: memory would not be bounded."""
+    module = build(
+        NetParams(arch="convnet", width=4, depth=2), InputShape(channels=1, height=8, width=8, num_classes=3)
+    )
+    weights = {n: w.detach() for n, w in module.named_parameters()}
+    images, labels = torch.randn(4, 1, 8, 8), torch.tensor([0, 1, 2, 0])
+
+    def loss(own, image, label):
+        return F.cross_entropy(functional_call(module, own, (image[None],)), label[None])
+
+    clipped_sum(loss, weights, (images, labels), clip_norm=1.0, chunk_size=4)
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(type(thing) is torch.Tensor for thing in gc.get_objects())
+        clipped_sum(loss, weights, (images, labels), clip_norm=1.0, chunk_size=4)
+        assert sum(type(thing) is torch.Tensor for thing in gc.get_objects()) == before
+    finally:
+        gc.enable()
