@@ -39,13 +39,39 @@ def fedsynth_json(fedsynth):
 
 
 @pytest.fixture(scope="session")
-def run_on_one_worker():
-    """`run` with one worker, a process that all runs of the session share: to start one takes seconds."""
-    from stages.recipes.runner import begin, finish
-    from stages.recipes.workers import Workers
+def command_path(helper, tmp_path_factory):
+    """A PATH for scripts, on which `fedsynth` starts at once."""
+    with helper("command_server.py").CommandServer(tmp_path_factory.mktemp("commands")) as server:
+        yield server.path
 
-    with Workers(1) as pool:
-        yield lambda recipe, out, *, seed: finish(recipe, out, begin(recipe, out, seed), pool)
+
+class _ThisProcess:
+    """A pool whose one worker is this process, which has imported torch already: to start another takes seconds."""
+
+    def __init__(self):
+        self.task, self.known, self._result = None, set(), None
+
+    def idle(self, _most=None):
+        return [self]
+
+    def start(self, label, task):
+        function, arguments = task
+        self.task, self._result = label, function(*arguments)
+
+    def next_finished(self):
+        return self
+
+    def finish(self):
+        self.task = None
+        return self._result
+
+
+@pytest.fixture(scope="session")
+def run_on_one_worker():
+    """`run` without processes of its own; those are tested in tests/recipes."""
+    from stages.recipes.runner import begin, finish
+
+    return lambda recipe, out, *, seed: finish(recipe, out, begin(recipe, out, seed), _ThisProcess())
 
 
 @pytest.fixture(scope="session")

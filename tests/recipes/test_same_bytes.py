@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-BIN = Path(sys.executable).parent
+from stages.recipes.recipe import change, load_recipe
+
+COLD = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # each `fedsynth` starts from nothing
 # SCAFFOLD with some of the clients: every kind of file, and clients whose last round is not the one before.
 RECIPE = "scaffold"
 SETTINGS = {
@@ -22,8 +24,7 @@ SETTINGS = {
 SMALL = ["--rounds", "2", "--seed", "3", *(w for k, v in SETTINGS.items() for w in ("--set", f"{k}={v}"))]
 
 
-def shell(command, cwd, **environment):
-    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+def shell(command, cwd, path, **environment):
     done = subprocess.run(
         command, cwd=cwd, env=os.environ | {"PATH": path, **environment}, capture_output=True, text=True
     )
@@ -41,7 +42,7 @@ def digests(folder):
 @pytest.fixture(scope="module")
 def by_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("by-run")
-    shell(["fedsynth", "run", RECIPE, *SMALL, "--workers", "2", "-o", "run"], folder)
+    shell(["fedsynth", "run", RECIPE, *SMALL, "--workers", "2", "-o", "run"], folder, COLD)
     return digests(folder / "run")
 
 
@@ -56,32 +57,32 @@ def test_the_run_holds_what_the_design_says(by_run):
 
 def test_one_worker_gives_the_same_bytes(by_run, tmp_path):
     # A different hash seed, to show that no set or dict order gets into a file.
-    shell(["fedsynth", "run", RECIPE, *SMALL, "--workers", "1", "-o", "run"], tmp_path, PYTHONHASHSEED="12345")
+    shell(["fedsynth", "run", RECIPE, *SMALL, "--workers", "1", "-o", "run"], tmp_path, COLD, PYTHONHASHSEED="12345")
     assert digests(tmp_path / "run") == by_run
 
 
-def test_the_shell_script_gives_the_same_bytes_even_twice(by_run, tmp_path):
-    shell(["fedsynth", "recipe", RECIPE, *SMALL, "--format", "sh", "-o", "pipeline.sh"], tmp_path)
-    shell(["./pipeline.sh", "a folder"], tmp_path)
+def test_the_shell_script_gives_the_same_bytes_even_twice(by_run, tmp_path, command_path):
+    shell(["fedsynth", "recipe", RECIPE, *SMALL, "--format", "sh", "-o", "pipeline.sh"], tmp_path, command_path)
+    shell(["./pipeline.sh", "a folder"], tmp_path, command_path)
     assert digests(tmp_path / "a folder") == by_run
-    shell(["./pipeline.sh", "a folder"], tmp_path)
+    shell(["./pipeline.sh", "a folder"], tmp_path, command_path)
     assert digests(tmp_path / "a folder") == by_run, "a second run added to a ledger or changed a file"
 
 
-def test_make_gives_the_same_bytes_and_then_has_nothing_to_do(by_run, tmp_path):
-    shell(["fedsynth", "recipe", RECIPE, *SMALL, "--format", "make", "-o", "Makefile"], tmp_path)
-    shell(["make", "-j2"], tmp_path)
+def test_make_gives_the_same_bytes_and_then_has_nothing_to_do(by_run, tmp_path, command_path):
+    shell(["fedsynth", "recipe", RECIPE, *SMALL, "--format", "make", "-o", "Makefile"], tmp_path, command_path)
+    shell(["make", "-j2"], tmp_path, command_path)
     assert digests(tmp_path / "run") == by_run
-    assert "Nothing to be done" in shell(["make"], tmp_path).stdout
+    assert "Nothing to be done" in shell(["make"], tmp_path, command_path).stdout
     lost = tmp_path / "run/server/outbox/model-0001.safetensors"
     lost.unlink()
-    shell(["make"], tmp_path)
+    shell(["make"], tmp_path, command_path)
     assert digests(tmp_path / "run") == by_run
 
 
-def test_another_seed_gives_other_bytes(by_run, tmp_path):
-    other = [*SMALL[:3], "4", *SMALL[4:]]
-    shell(["fedsynth", "run", RECIPE, *other, "-o", "run"], tmp_path)
+def test_another_seed_gives_other_bytes(by_run, tmp_path, run_on_one_worker):
+    settings = [f"{name}={value}" for name, value in SETTINGS.items()]
+    run_on_one_worker(change(load_recipe(RECIPE), settings, 2), tmp_path / "run", seed=4)
     found = digests(tmp_path / "run")
     same = {name for name in by_run.keys() & found.keys() if by_run[name] == found[name]}
     assert same == set(), f"equal in spite of another seed: {same}"
