@@ -26,7 +26,12 @@ _DATA = (
     "init-model.width=32", "init-model.depth=3",
 )  # fmt: skip
 # The paper's accesses: 5 points of 8 batches of 256; averaging makes as many gradient steps.
-_FEDLAP = ("encode.batch_size=256", "encode.batches=8", "encode.image_rate=10", "encode.learning_rate=0.02")
+_FEDLAP = (
+    "encode.batch_size=256", "encode.batches=8", "encode.image_rate=10", "encode.learning_rate=0.02",
+    "encode.radius_examples=128",
+)  # fmt: skip
+# 200 looks at 64 images of each class: about as many images as FedLAP sees.
+_FEDDM = ("encode.rho=5.0", "encode.batch_size=64")
 _LOCAL = (
     "train-client.local_epochs=null", "train-client.local_steps=40", "train-client.batch_size=256",
     "train-client.learning_rate=0.02",
@@ -34,8 +39,8 @@ _LOCAL = (
 _METHODS = {
     "FedLAP": ("fedlap", _FEDLAP),
     "FedLAP from real images": ("fedlap-real", _FEDLAP),
-    "FedDM": ("feddm", ("encode.rho=5.0",)),
-    "FedDM from real images": ("feddm-real", ("encode.rho=5.0",)),
+    "FedDM": ("feddm", _FEDDM),
+    "FedDM from real images": ("feddm-real", _FEDDM),
     "FedAvg": ("fedavg", _LOCAL),
     "FedProx": ("fedprox", _LOCAL),
     "SCAFFOLD": ("scaffold", _LOCAL),

@@ -13,6 +13,9 @@ for recipe in fedavg fedprox scaffold; do
     fedsynth run "$recipe" $SETTING --set partition.alpha=null --set train-client.learning_rate=0.03 \
         --rounds "$ROUNDS" --sweep seed=0,1,2 --quiet -o "$FOLDER/$recipe"
 done
+# And FedAvg with the step size of FedLAP, as that paper compares the two.
+fedsynth run fedavg $SETTING --set train-client.learning_rate=0.1 --rounds "$ROUNDS" --sweep seed=0,1,2 --quiet \
+    -o "$FOLDER/fedavg-0.1"
 for recipe in fedlap fedlap-real feddm feddm-real real; do
     fedsynth run "$recipe" --rounds "$ROUNDS" --sweep seed=0,1,2 --quiet -o "$FOLDER/$recipe"
 done
@@ -37,6 +40,6 @@ compare() { # NAME RECIPE…
         -o "$FOLDER/$name.json"
 }
 DELTA=""
-compare comparison fedavg fedprox scaffold fedlap fedlap-real feddm feddm-real real
+compare comparison fedavg fedavg-0.1 fedprox scaffold fedlap fedlap-real feddm feddm-real real
 DELTA="--delta 0.00001"
 compare private dp-fedavg dp-fedprox fedlap-dp feddm-dp
