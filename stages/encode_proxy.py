@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from artifacts import keys, lineage, tensors_file
 from artifacts.errors import InputError, UsageError
+from artifacts.gate import destination
 from artifacts.keys import Key
 from artifacts.metadata import InputRef, Metadata
 from artifacts.places import Place, client_of
@@ -103,7 +104,7 @@ def encode_proxy(
     return {
         "out": str(out),
         "sha256": digest,
-        "bytes": out.stat().st_size,
+        "bytes": destination(out).stat().st_size,
         **({"client": name} if name is not None else {}),
         "round": metadata.round,
         "cosine": round(encoded.cosine, 6),
@@ -157,13 +158,13 @@ def _about(
 
 
 def _first(params: TofuEncoding, shape: InputShape, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Step 1 of Algorithm 1: everything from N(0, 1)."""
+    """Step 1 of Algorithm 1: everything from N(0, 1); images of the solver `residuals` are half as bright."""
     import torch
 
     random = torch.Generator().manual_seed(seed)
     sizes = ((shape.channels, shape.height, shape.width), (shape.num_classes,), ())
     images, labels, free = (torch.randn((params.images, *size), generator=random) for size in sizes)
-    return images, labels, free
+    return images * (1.0 if params.solver == "paper" else 0.5), labels, free
 
 
 def _earlier(path: Path, params: TofuEncoding, shape: InputShape, client: str | None) -> tuple[Tensor, Tensor, Tensor]:

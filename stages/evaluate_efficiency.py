@@ -1,8 +1,9 @@
 """TOFU's communication efficiency: how many times more a baseline sends than a run does.
 
 The paper's count (Tables 1 to 8) is (rounds × |θ|) of the baseline by (rounds × images × (pixels + classes)), plus |θ|
-for each full round. Its Tables 2 to 5 and 8 count the rounds until each is at its best, which flatters whoever ends lower;
-Tables 6 and 7, more strictly, until both reach one accuracy. Both are given, in the paper's numbers and in true bytes.
+for each full round. Its Tables 2 to 5 and 8 count the rounds until each is at its best, which flatters whoever ends
+lower; Tables 6 and 7, more strictly, until both reach one accuracy. Both are given, in the paper's numbers and in true
+bytes.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from stages.methods.params.local_training import LocalTraining
 from stages.methods.params.synthesis import Synthesis
 from stages.methods.params.variants import AGGREGATIONS, ENCODINGS
 from stages.nets.params import NetParams
+from stages.recipes.phases import resolved
 from stages.recipes.plan import partition_step, plan
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
@@ -40,7 +41,7 @@ def parameters(step: Step) -> Any:
 
 def check(recipe: Recipe) -> None:
     """Refuse a recipe whose parameters are wrong: those of one round with one client are those of all."""
-    steps = [partition_step(recipe, 0), *plan(replace(recipe, rounds=1), ["00"], 0)]
+    steps = [partition_step(recipe, 0), *plan(replace(resolved(recipe, {}), rounds=1), ["00"], 0)]
     for step in steps:
         if step.section in _DECLARED:
             parameters(step)

@@ -22,6 +22,7 @@ from stages.recipes.files import (
     metrics_file,
     model_file,
 )
+from stages.recipes.phases import waits
 from stages.recipes.proxy_steps import model_of, proxy_steps, sends_proxies
 from stages.recipes.recipe import Recipe
 from stages.recipes.round_steps import client_steps, is_noised, server_steps
@@ -67,6 +68,11 @@ def partition_step(recipe: Recipe, seed: int, clients: Sequence[str] = ()) -> St
 
 def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
     """All steps after `partition`, in an order in which they can be typed."""
+    if waits(recipe):
+        raise UsageError(
+            f"recipe {recipe.name}: with switch1 or switch2 at a plateau its phases are found while it runs, and only "
+            "`fedsynth run` can do that. Give the rounds: --set switch1=… --set switch2=…"
+        )
     steps = [
         Step(
             command="init-model",

@@ -1,4 +1,8 @@
-"""Rounds of TOFU (Algorithm 3): proxies up, an aggregated one down, and everybody follows it; at last full updates."""
+"""Rounds of TOFU (Algorithm 3): proxies up, an aggregated one down, and everybody follows it; at last full updates.
+
+With one client alone (Sec. 4, the single device) there is nothing to aggregate and nothing goes down: server and client
+follow the client's own proxy. Full updates go under masks where the recipe is `secure`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from stages.recipes.files import (
     update_file,
 )
 from stages.recipes.recipe import Recipe
+from stages.recipes.secagg_steps import secure_mean
 from stages.recipes.step import Step
 
 
@@ -49,27 +54,39 @@ def proxy_steps(
                 options={"seed": seed},
             )
         )
-        if full:
+        if full and not recipe.secure:
             out, params = message_file(client, round), {"method": "delta"}
             steps.append(_encode(recipe, client, round, update_file(client, round), out, params, {}))
-        else:
+        elif not full:
             steps.append(_proxy(recipe, client, round, update_file(client, round)))
-    if full:
-        return [*steps, _aggregate(recipe, round, [message_file(c, round) for c in clients], model_file(round), {})]
     update = aggregated_update(round)
-    steps.append(_aggregate(recipe, round, [proxy_file(c, round) for c in clients], update, {"as": "update"}))
-    steps.append(_proxy(recipe, "server", round, update))
-    steps += [_follow(recipe, owner, round) for owner in ("server", *clients)]
-    return steps
+    if full:
+        files = [message_file(client, round) for client in clients]
+        if recipe.secure:
+            begun = {c: (model_of(recipe, c, round - 1), update_file(c, round)) for c in clients}
+            steps += secure_mean(recipe, round, begun)
+            files = [update]
+        return [*steps, _aggregate(recipe, round, files, model_file(round), {})]
+    leader = clients[0]
+    if len(clients) > 1:
+        leader = "server"
+        steps.append(_aggregate(recipe, round, [proxy_file(c, round) for c in clients], update, {"as": "update"}))
+        steps.append(_proxy(recipe, leader, round, update))
+    return [*steps, *(_follow(recipe, owner, leader, round) for owner in ("server", *clients))]
 
 
 def _is_full(recipe: Recipe, round: int) -> bool:
-    return recipe.switch2 is not None and round >= recipe.switch2
+    return _since(recipe.switch2, round)
+
+
+def _since(switch: int | str | None, round: int) -> bool:
+    """Whether a phase has begun; by now `plan` knows its round."""
+    return isinstance(switch, int) and round >= switch
 
 
 def _proxy(recipe: Recipe, owner: str, round: int, update: str) -> Step:
     params = recipe.section("encode")
-    if recipe.switch1 is not None and round >= recipe.switch1:
+    if _since(recipe.switch1, round):
         params["scale_by_cosine"] = True
     warm = params.get("init") == "previous" and round > 1
     previous = {"previous": proxy_file(owner, round - 1)} if warm else {}
@@ -103,12 +120,12 @@ def _aggregate(recipe: Recipe, round: int, files: list[str], out: str, options: 
     )
 
 
-def _follow(recipe: Recipe, owner: str, round: int) -> Step:
+def _follow(recipe: Recipe, owner: str, leader: str, round: int) -> Step:
     return Step(
         command="decode",
         owner=owner,
         round=round,
-        inputs=(model_of(recipe, owner, round - 1), proxy_file("server", round)),
+        inputs=(model_of(recipe, owner, round - 1), proxy_file(leader, round)),
         out=followed_model(owner, round),
         options={"apply": True},
     )

@@ -20,7 +20,7 @@ _FOLDER = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".toml")
 STAGES = (
     "partition", "train-generator", "synthesize", "init-model", "train-client", "encode", "secagg", "aggregate",
-    "evaluate",
+    "evaluate", "plateau",
 )  # fmt: skip
 Synthetic = Literal["none", "own", "shuffled", "pooled"]
 _SETTABLE = ("rounds", "participation", "synthetic", "switch1", "switch2", "secure")
@@ -36,7 +36,8 @@ class Recipe:
     central party does, on all the synthetic data and nothing else.
 
     `switch1` and `switch2` are TOFU's rounds of change: from the first on, updates are shortened by their cosine; from
-    the second on, full updates are exchanged.
+    the second on, full updates are exchanged. `plateau` in place of a round: where the public accuracy stops rising, by
+    the rule in the section `plateau`.
 
     With `secure` the server learns the sum of a round's updates alone, by secure aggregation; the section `secagg` says
     how numbers are written and how many clients must stay.
@@ -50,8 +51,8 @@ class Recipe:
     participation: float = 1.0
     about: str = ""
     synthetic: Synthetic = "none"
-    switch1: int | None = None
-    switch2: int | None = None
+    switch1: int | Literal["plateau"] | None = None
+    switch2: int | Literal["plateau"] | None = None
     secure: bool = False
     sweep: Mapping[str, Any] = field(default_factory=dict)
     target: float | None = None
@@ -66,8 +67,9 @@ class Recipe:
             raise self._error(f"synthetic must be one of {', '.join(get_args(Synthetic))}; found {self.synthetic!r}")
         for name in ("switch1", "switch2"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise self._error(f"{name} must be a round, from 1 on, found {value!r}")
+            whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            if value is not None and value != "plateau" and not whole:
+                raise self._error(f"{name} must be a round, from 1 on, or plateau; found {value!r}")
         if not isinstance(self.secure, bool):
             raise self._error(f"secure must be true or false, found {self.secure!r}")
         if self.target is not None and not (isinstance(self.target, int | float) and 0 < self.target <= 1):

@@ -15,8 +15,9 @@ from artifacts.errors import InputError, UsageError
 from artifacts.places import RunFolder
 from stages.progress import Report, Summary, silent
 from stages.recipes.declared import check
-from stages.recipes.files import PARTITION_RECORD
+from stages.recipes.files import PARTITION_RECORD, metrics_file
 from stages.recipes.perform import perform
+from stages.recipes.phases import plateau_of, resolved, waits
 from stages.recipes.plan import partition_step, plan
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
@@ -30,9 +31,12 @@ def run(recipe: Recipe, out: Path, *, seed: int, workers: int, report: Report = 
 
 
 def finish(recipe: Recipe, out: Path, steps: list[Step], pool: Workers, report: Report = silent) -> Summary:
-    """Perform those of the run's steps that are not done yet."""
-    tally = _Tally(recipe, steps, out, report)
-    _execute(steps, out, pool, tally.add)
+    """Perform those of the run's steps that are not done yet; of a recipe with a plateau, then those that follow."""
+    tally = _Tally(recipe, out, report)
+    while steps:
+        tally.expect(steps)
+        _execute(steps, out, pool, tally.add)
+        steps = _next_round(recipe, out, max(step.round for step in steps)) if waits(recipe) else []
     return tally.summary()
 
 
@@ -44,7 +48,24 @@ def begin(recipe: Recipe, out: Path, seed: int) -> list[Step]:
     _claim(RunFolder(out), recipe, seed)
     if not (out / PARTITION_RECORD).exists():
         perform(partition_step(recipe, seed), out)
+    if waits(recipe):
+        return [step for step in plan(resolved(recipe, {}), _clients(out), seed) if step.round <= 1]
     return plan(recipe, _clients(out), seed)
+
+
+def _next_round(recipe: Recipe, out: Path, done: int) -> list[Step]:
+    """The steps of the round after `done`, by what the public accuracy was until then; none after the last."""
+    folder = RunFolder(out)
+    accuracy = {r: json.loads((out / metrics_file(r)).read_text())["accuracy"] for r in range(done + 1)}
+    known = resolved(recipe, accuracy)
+    switches = {"switch1": known.switch1, "switch2": known.switch2}
+    record = {name: round if isinstance(round, int) and round <= done else None for name, round in switches.items()}
+    text = json.dumps({"rounds": done, **record, "plateau": plateau_of(recipe).to_json()}, indent=2) + "\n"
+    atomic.write(folder.simulation / "phases.json", [text.encode()], force=True)
+    if done >= known.rounds:
+        return []
+    seed = yaml.safe_load((folder.simulation / "recipe.yaml").read_text())["seed"]
+    return [step for step in plan(known, _clients(out), seed) if step.round == done + 1]
 
 
 def _clients(out: Path) -> list[str]:
@@ -128,13 +149,17 @@ class _Queue:
 class _Tally:
     """What the progress bar and the final table say."""
 
-    def __init__(self, recipe: Recipe, steps: list[Step], root: Path, report: Report) -> None:
+    def __init__(self, recipe: Recipe, root: Path, report: Report) -> None:
         self._recipe, self._root, self._report = recipe, root, report
-        self._total, self._done, self._new = len(steps), 0, 0
+        self._total, self._done, self._new = 0, 0, 0
         self._sent = 0
         self._curve: dict[int, dict[str, Any]] = {}
+
+    def expect(self, steps: list[Step]) -> None:
+        """These come next; some may be done."""
+        self._total += len(steps)
         for step in steps:
-            if is_done(step, root):
+            if is_done(step, self._root):
                 self._count(step)
 
     def add(self, step: Step) -> None:
@@ -160,7 +185,7 @@ class _Tally:
         return {
             "out": str(self._root),
             "recipe": self._recipe.name,
-            "rounds": self._recipe.rounds,
+            "rounds": rounds[-1]["round"],
             "steps_run": self._new,
             "steps_kept": self._total - self._new,
             "bytes_sent_by_clients": self._sent,

@@ -1,11 +1,8 @@
 """TOFU's communication efficiency, by the cells of the paper's tables and on a run's own files."""
 
-import json
-
 import pytest
 
-from artifacts.places import RunFolder
-from stages.evaluate_communication import Communication, read_communication
+from stages.evaluate_communication import Communication
 from stages.evaluate_efficiency import efficiency
 
 LENET, VGG = 64_122, 9_416_010
@@ -14,7 +11,7 @@ MNIST, CIFAR = 32 * 32 + 10, 3 * 32 * 32 + 10
 
 def cell(model, numbers, baseline, rounds, images, full=0):
     """As the paper counts: a proxy up and one down in `rounds` rounds, then `full` rounds of whole updates."""
-    proxies = {round: 2 * images * numbers for round in range(1, rounds + 1)}
+    proxies = dict.fromkeys(range(1, rounds + 1), 2 * images * numbers)
     fedavg = Communication(model=model, states=0, synthetic=0, transfers=())
     tofu = Communication(model=model, states=0, synthetic=0, transfers=(), proxies=proxies)
     return efficiency(fedavg, baseline, tofu, rounds + full)
