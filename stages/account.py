@@ -11,13 +11,11 @@ import io
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from artifacts import atomic
 from artifacts.errors import InputError, UsageError
 from artifacts.publish import prepare
-from stages.charges import Charged, read_charges
-from stages.pictures.epsilon import Line, epsilon_picture
 from stages.privacy import renyi
 from stages.privacy.accountant import (
     INFINITE,
@@ -32,6 +30,9 @@ from stages.privacy.accountant import (
 )
 from stages.privacy.events import Adjacency, PrivacyEvent, alone, distinct
 from stages.progress import Report, Summary, silent
+
+if TYPE_CHECKING:
+    from stages.charges import Charged  # `plan` reads no file, and pyarrow takes a third of a second to load
 
 _MOST_POINTS = 50  # of a curve: a loss distribution takes a tenth of a second
 _COLUMNS = ("client", "unit", "round", "epsilon_pld", "epsilon_rdp", "rest_pld", "rest_rdp")
@@ -53,6 +54,8 @@ def account(
     Any list of Rényi orders gives a bound. The fine one is the lowest; `papers` gives the figures that papers print.
     """
     _prepare(csv, picture, delta, force=force)
+    from stages.charges import read_charges
+
     found = read_charges(targets)
     try:
         distinct(event for file in found.charged for event in file.events)
@@ -244,6 +247,8 @@ def _write(csv: Path | None, picture: Path | None, curve: Sequence[CurveRow], de
             writer.writerow((who, unit, number, *epsilon_json(total).values(), *epsilon_json(rest).values()))
         atomic.write(csv, [sink.getvalue().encode()], force=force)
     if picture is not None:
+        from stages.pictures.epsilon import Line, epsilon_picture
+
         # One picture, of one unit: of records, if there are any.
         unit = "record" if any(row[1] == "record" for row in curve) else "client"
         lines = []

@@ -21,7 +21,7 @@ Charge = tuple[float, float, int]
 ORDERS: tuple[float, ...] = tuple(float(1 + a) for a in np.geomspace(2.0**-7, 2.0**10, 801))
 # Those on which most published figures were computed: 1.1, 1.2 … 10.9, 12, 13 … 63.
 PAPERS_ORDERS: tuple[float, ...] = (*(round(1 + n / 10, 1) for n in range(1, 100)), *(float(n) for n in range(12, 64)))
-_STRIDE = 8
+_STRIDES = (64, 8, 1)
 _MOST_POINTS = 20_000
 _ROUNDING = 1e-14  # what float64 may have lost of log A_α; added, never hoped for
 
@@ -29,13 +29,16 @@ _ROUNDING = 1e-14  # what float64 may have lost of log A_α; added, never hoped 
 def epsilon(charges: Sequence[Charge], delta: float, orders: Sequence[float] = ORDERS) -> float:
     """The least ε over `orders` at which the charges together are (ε, δ)-DP for adding or removing one unit.
 
-    The best of every eighth order, then the best around it.
+    The best of every 64th order, then of every eighth about it, then of those about that one: ε has one valley.
     """
     if not charges:
         return 0.0
-    coarse = min(range(0, len(orders), _STRIDE), key=lambda i: at_order(charges, orders[i], delta))
-    around = orders[max(0, coarse - _STRIDE + 1) : coarse + _STRIDE]
-    return max(0.0, min(at_order(charges, order, delta) for order in around))
+    best, reach = 0, len(orders)
+    for stride in _STRIDES:
+        around = range(max(best % stride, best - reach), min(len(orders), best + reach + 1), stride)
+        best = min(around, key=lambda i: at_order(charges, orders[i], delta))
+        reach = stride
+    return max(0.0, at_order(charges, orders[best], delta))
 
 
 def step_cost(sampling_rate: float, noise_multiplier: float, order: float) -> float:

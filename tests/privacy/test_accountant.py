@@ -259,3 +259,12 @@ def test_calibration_of_what_cannot_be():
         calibrated(1e-6, delta=1e-12, sampling_rate=1.0, steps=10**9)
     assert calibrated(1e-3, delta=1e-2, sampling_rate=0.01, steps=3) < 1.0, "δ alone nearly suffices"
     assert calibrated(1e6, delta=1e-5, sampling_rate=1e-3, steps=1) == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("orders", [renyi.ORDERS, renyi.PAPERS_ORDERS], ids=["fine", "papers"])
+@pytest.mark.parametrize("delta", [1e-3, 1e-9])
+@pytest.mark.parametrize(
+    "charges", [[(0.1, 0.95, 200)], [(0.001, 12.0, 1)], [(0.5, 0.4, 3)], [(0.0256, 1.0, 3000), (1.0, 5.0, 1)]], ids=str
+)
+def test_the_best_order_is_the_best_of_all(charges, delta, orders):
+    assert renyi.epsilon(charges, delta, orders) == min(renyi.at_order(charges, order, delta) for order in orders)
