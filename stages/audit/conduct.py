@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from artifacts import keys, ledger, lineage
 from artifacts.errors import FedsynthError, InputError, VerificationError
@@ -19,11 +21,15 @@ from artifacts.places import Place, RunFolder
 from stages.audit.ancestry import Ancestry
 from stages.audit.findings import AuditReport, Sent
 from stages.audit.outbound import Problem, Seen, check_seen, look_at
+from stages.audit.replay import Replay
 from stages.audit.secrets import Watch
 from stages.audit.shelves import Given, Shelf, files_of
 from stages.audit.signed import check_anchor, check_envelopes, find_roster, receipts_in
 from stages.audit.spent import SpendBook, check_budget, epsilons
 from stages.progress import Report, silent
+
+if TYPE_CHECKING:
+    from stages.torch_setup import Device
 
 
 def audit(
@@ -31,12 +37,14 @@ def audit(
     *,
     delta: float | None = None,
     received: Sequence[Path] = (),
+    replay: ReplayOptions | None = None,
     report: Report = silent,
 ) -> AuditReport:
     """Audit a whole run folder, or the folder of one participant.
 
     With `delta` the ε of what left is computed. `received` are folders with what a client was sent by the server, and
-    with the roster: in a run folder they are at hand, with one client's folder they are not.
+    with the roster: in a run folder they are at hand, with one client's folder they are not. With `replay` files are
+    computed again as well.
     """
     run, result = RunFolder(target), AuditReport()
     whole = run.clients.is_dir()
@@ -63,6 +71,8 @@ def audit(
             result.add("failure", "envelopes", seen.path, what)
         if not place.is_server:
             check_anchor(place, roster, receipts, result.sent[-1], result)
+            if replay is not None:
+                _replay(outbox, given, replay, result)
         report(number, len(places), place.base.name)
     if sent_down is not None:
         _check_server_lineage(sent_down, recorded, result)
@@ -70,6 +80,32 @@ def audit(
     if delta is not None:
         _add_epsilons(target, delta, result)
     return result
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """How much of each client is computed again (all, if `sample` is None), and what counts as the same."""
+
+    sample: int | None = None
+    tolerance: float | None = None
+    seeds: tuple[int, ...] = ()
+    device: Device = "auto"
+
+
+def _replay(outbox: _Outbox, given: Given | None, options: ReplayOptions, result: AuditReport) -> None:
+    counts = result.replayed = result.replayed or {}
+    if not isinstance(outbox.key, Key):
+        result.add("note", "replay", outbox.place.base, "without the client's key nothing can be computed again")
+        return
+    known = tuple(kept.metadata.seed for kept in outbox.shelf.files.values() if kept.metadata.seed is not None)
+    again = Replay(
+        outbox.place, outbox.key, outbox.shelf, given, outbox.seen, options.tolerance, (*options.seeds, *known),
+        options.device,
+    )  # fmt: skip
+    for done in again.run(options.sample):
+        counts[done.state] = counts.get(done.state, 0) + 1
+        if done.state != "identical":
+            result.add("failure" if done.state == "different" else "note", "replay", done.path, done.what)
 
 
 class _Outbox:
