@@ -1,7 +1,8 @@
 """Hyper-parameters of FedLAP and FedLAP-DP: the client's in `encode --method fedlap`, the server's in `aggregate`.
 
 Defaults are the paper's for training without DP, except the images' step size: 100 suits natural images of 32×32 and a
-net of width 128, 10 digits and one of width 32; 1 is slow and safe. What the paper leaves open, and what its code has instead, stands in docs/deviations.
+net of width 128, 10 digits and one of width 32; 1 is slow and safe. What the paper leaves open, and what its code has
+instead, stands in docs/deviations.
 """
 
 from __future__ import annotations
