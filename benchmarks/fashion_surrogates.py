@@ -30,7 +30,7 @@ _FEDLAP = (
     "encode.batch_size=256", "encode.batches=8", "encode.image_rate=10", "encode.learning_rate=0.02",
     "encode.radius_examples=128",
 )  # fmt: skip
-# 200 looks at 64 images of each class: about as many images as FedLAP sees.
+# 200 looks at 64 images of each class.
 _FEDDM = ("encode.rho=5.0", "encode.batch_size=64")
 _LOCAL = (
     "train-client.local_epochs=null", "train-client.local_steps=40", "train-client.batch_size=256",
@@ -38,9 +38,7 @@ _LOCAL = (
 )  # fmt: skip
 _METHODS = {
     "FedLAP": ("fedlap", _FEDLAP),
-    "FedLAP from real images": ("fedlap-real", _FEDLAP),
     "FedDM": ("feddm", _FEDDM),
-    "FedDM from real images": ("feddm-real", _FEDDM),
     "FedAvg": ("fedavg", _LOCAL),
     "FedProx": ("fedprox", _LOCAL),
     "SCAFFOLD": ("scaffold", _LOCAL),
