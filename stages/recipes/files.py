@@ -82,9 +82,22 @@ def followed_model(owner: str, round: int) -> str:
     return f"{_home(owner)}/private/model-{round:04}.safetensors"
 
 
-def identity_file(client: str) -> str:
-    """The public half of a client's signing key, to be carried to the others."""
-    return f"clients/{client}/private/identity.json"
+def identity_file(owner: str) -> str:
+    """The public half of a participant's signing keys, to be carried to the others."""
+    return f"{_home(owner)}/private/identity.json"
+
+
+def head_file(client: str, round: int) -> str:
+    """The head of a client's ledger, for the server to countersign."""
+    return f"clients/{client}/outbox/head-{round:04}.intoto.jsonl"
+
+
+def receipts_file(round: int) -> str:
+    return f"server/outbox/receipts-{round:04}.intoto.jsonl"
+
+
+def kept_receipt(client: str, round: int) -> str:
+    return f"clients/{client}/private/receipt-{round:04}.intoto.jsonl"
 
 
 def secagg_file(owner: str, step: str, round: int) -> str:

@@ -138,6 +138,19 @@ def _roster(step: Step, root: Path) -> Summary:
     return roster(_paths(step, root), root / step.out, force=True)
 
 
+def _receipt(step: Step, root: Path) -> Summary:
+    from stages.receipt import ask, give, keep
+
+    inputs, out, roster = _paths(step, root), root / step.out, root / step.options["roster"]
+    match step.command.split()[1]:
+        case "ask":
+            return ask(out, roster=roster, round=step.round, force=True)
+        case "give":
+            return give(inputs, out, roster=roster, force=True)
+        case _:
+            return keep(inputs[0], out, roster=roster, force=True)
+
+
 def _secagg(step: Step, root: Path) -> Summary:
     """One of the commands of secure aggregation."""
     inputs, out = _paths(step, root), root / step.out
@@ -186,5 +199,6 @@ _CALLS: dict[str, Callable[[Step, Path], Summary]] = {
     "evaluate": _evaluate,
     "identity": _identity,
     "roster": _roster,
+    "receipt": _receipt,
     "secagg": _secagg,
 }

@@ -24,6 +24,7 @@ from stages.recipes.files import (
 )
 from stages.recipes.phases import waits
 from stages.recipes.proxy_steps import model_of, proxy_steps, sends_proxies
+from stages.recipes.receipt_steps import check_open, with_receipts
 from stages.recipes.recipe import Recipe
 from stages.recipes.round_steps import client_steps, is_noised, server_steps
 from stages.recipes.secagg_steps import check_additive, identity_steps
@@ -87,6 +88,9 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
     steps.append(_evaluate(recipe, 0))
     if recipe.secure:
         check_additive(recipe)
+    if recipe.receipts:
+        check_open(recipe)
+    if recipe.secure or recipe.receipts:
         steps += identity_steps(clients)
     steps += synthetic_steps(recipe, clients, seed)
     data = training_data(recipe, clients)
@@ -109,7 +113,7 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
         else:
             steps += server_steps(recipe, chosen, round, len(data))
         steps.append(_evaluate(recipe, round))
-    return steps
+    return with_receipts(steps) if recipe.receipts else steps
 
 
 def participants(recipe: Recipe, clients: Sequence[str], round: int, seed: int) -> list[str]:

@@ -23,7 +23,7 @@ STAGES = (
     "evaluate", "plateau",
 )  # fmt: skip
 Synthetic = Literal["none", "own", "shuffled", "pooled"]
-_SETTABLE = ("rounds", "participation", "synthetic", "switch1", "switch2", "secure")
+_SETTABLE = ("rounds", "participation", "synthetic", "switch1", "switch2", "secure", "receipts")
 _TOP = ("about", *_SETTABLE, "sweep", "target")
 
 
@@ -40,7 +40,8 @@ class Recipe:
     the rule in the section `plateau`.
 
     With `secure` the server learns the sum of a round's updates alone, by secure aggregation; the section `secagg` says
-    how numbers are written and how many clients must stay.
+    how numbers are written and how many clients must stay. With `receipts` the server countersigns the head of each
+    client's ledger, every round, so that it cannot be rewritten later.
 
     `sweep` maps targets of `--set` (and `seed`) to lists of values, a run for each point of their product; `target` is
     the accuracy that the comparison of these runs counts rounds to.
@@ -54,6 +55,7 @@ class Recipe:
     switch1: int | Literal["plateau"] | None = None
     switch2: int | Literal["plateau"] | None = None
     secure: bool = False
+    receipts: bool = False
     sweep: Mapping[str, Any] = field(default_factory=dict)
     target: float | None = None
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -70,8 +72,9 @@ class Recipe:
             whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
             if value is not None and value != "plateau" and not whole:
                 raise self._error(f"{name} must be a round, from 1 on, or plateau; found {value!r}")
-        if not isinstance(self.secure, bool):
-            raise self._error(f"secure must be true or false, found {self.secure!r}")
+        for name in ("secure", "receipts"):
+            if not isinstance(getattr(self, name), bool):
+                raise self._error(f"{name} must be true or false, found {getattr(self, name)!r}")
         if self.target is not None and not (isinstance(self.target, int | float) and 0 < self.target <= 1):
             raise self._error(f"target must be an accuracy above 0 and at most 1, found {self.target!r}")
         if not isinstance(self.sweep, Mapping):

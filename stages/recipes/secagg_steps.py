@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from artifacts.errors import UsageError
-from stages.recipes.files import ROSTER, aggregated_update, data_file, identity_file, secagg_file
+from stages.recipes.files import ROSTER, TEST, aggregated_update, data_file, identity_file, secagg_file
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
 
@@ -52,6 +52,7 @@ def identity_steps(clients: Sequence[str]) -> list[Step]:
         Step(command="identity", owner=client, round=0, needs=(data_file(client),), out=identity_file(client))
         for client in clients
     ]
+    identities.append(Step(command="identity", owner="server", round=0, needs=(TEST,), out=identity_file("server")))
     listed = tuple(step.out for step in identities)
     return [*identities, Step(command="roster", owner="server", round=0, inputs=listed, out=ROSTER)]
 
