@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets as system
 from dataclasses import replace
 from pathlib import Path
@@ -110,7 +109,7 @@ def _shared(kept: Secrets, session: Session, roster: Roster) -> Secrets:
         context = {"session": session.id, "from": kept.client, "to": receiver}
         text = b"".join(shamir.to_bytes(share) for share in pair)
         sent.append(seal(text, bytes.fromhex(kept.cipher_secret), session.cipher_keys[receiver], context).hex())
-    fields = dataclasses.asdict(session)
+    fields = dict(vars(session))
     for name in ("cipher_keys", "mask_keys"):
         fields[name] = {client: public.hex() for client, public in fields[name].items()}
     return replace(

@@ -8,7 +8,6 @@ whole private folder deceives itself: no program on its own disk can notice.)
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +91,7 @@ class Member:
         )  # fmt: skip
 
     def keep(self, secrets: Secrets) -> None:
-        text = canonical_json({"schema": _SCHEMA, **dataclasses.asdict(secrets)})
+        text = canonical_json({"schema": _SCHEMA, **vars(secrets)})
         atomic.write(self.secrets_path(secrets.round), [text.encode() + b"\n"], force=True, mode=0o600)
 
     def secrets(self, round: int | None) -> Secrets:

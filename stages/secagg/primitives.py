@@ -12,6 +12,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 KEY_BYTES = 32
@@ -42,17 +43,23 @@ def new_pair() -> Pair:
 
 
 def pair_of(secret: bytes) -> Pair:
+    return Pair(secret, _private(secret).public_key().public_bytes_raw())
+
+
+@lru_cache(maxsize=1)
+def _private(secret: bytes) -> Any:
+    """The library makes the public half of each secret that it reads: once for all peers, not once for each."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-    return Pair(secret, X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw())
+    return X25519PrivateKey.from_private_bytes(secret)
 
 
 def agreed(secret: bytes, public: bytes, purpose: str, context: Mapping[str, Any]) -> bytes:
     """The key that both ends of a pair can compute and nobody else. `ForgeryError` for a degenerate public key."""
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
     try:
-        shared = X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(public))
+        shared = _private(secret).exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:
         raise ForgeryError("a public key is of small order") from error
     return expanded(shared, purpose, context)

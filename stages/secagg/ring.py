@@ -27,7 +27,8 @@ from stages.secagg.terms import LEAST_BITS, MODULI, MOST_BITS
 _TAIL = 10.0  # standard deviations, above the 9.2 at which the noise is cut off
 _WORDS: dict[int, Any] = {32: np.dtype("<u4"), 64: np.dtype("<u8")}
 _SIGNED: dict[int, Any] = {32: np.dtype("<i4"), 64: np.dtype("<i8")}
-_HALF = 2.0**63
+_HALF = 2.0**63  # where int64 ends
+_PIECE = 1 << 16  # values at a time, so that wide copies stay in the cache
 
 
 @dataclass(frozen=True)
@@ -66,16 +67,24 @@ class Ring:
 
     def quantised(self, values: NDArray[np.floating]) -> NDArray[np.unsignedinteger]:
         """The values in steps, modulo 2^modulus. `ValueError` for one out of range, but never under noise."""
-        wide = np.asarray(values, np.float64)
-        if self.reach is not None:
-            largest = float(np.max(np.abs(wide), initial=0.0))
-            if not largest <= self.reach:
-                raise ValueError(f"a value of size {largest:g} lies outside the declared range ±{self.reach:g}")
-        whole = np.fmod(np.rint(wide / self.step), 2.0**self.modulus)
-        if self.modulus == 64:  # int64 ends at half of the ring
+        flat = values.reshape(-1)
+        words = np.empty(flat.size, _WORDS[self.modulus])
+        for start in range(0, flat.size, _PIECE):
+            here = slice(start, start + _PIECE)
+            words[here] = self._whole(flat[here].astype(np.float64))
+        return words.reshape(values.shape)
+
+    def _whole(self, wide: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The nearest whole numbers of steps, or others that are the same modulo 2^modulus and fit into int64."""
+        largest = float(np.max(np.abs(wide), initial=0.0))
+        if self.reach is not None and not largest <= self.reach:
+            raise ValueError(f"a value of size {largest:g} lies outside the declared range ±{self.reach:g}")
+        whole = np.rint(wide / self.step)
+        if largest / self.step >= _HALF / 2:
+            whole = np.fmod(whole, 2.0**self.modulus)
             whole[whole >= _HALF] -= 2 * _HALF
             whole[whole < -_HALF] += 2 * _HALF
-        return whole.astype(np.int64).astype(_WORDS[self.modulus])
+        return whole.astype(np.int64)
 
     def holds(self, total: NDArray[np.signedinteger], clients: int) -> bool:
         """Whether so many clients can have made this sum."""

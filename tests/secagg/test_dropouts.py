@@ -73,7 +73,7 @@ def test_the_sum_is_exact(finished):
         assert np.abs(tensor - plain).max() <= step / 2 + 1e-7
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_dropouts_over_files(begin, data):
     def stay(names):
