@@ -40,7 +40,7 @@ _CASES: dict[str, tuple[int, int, tuple[int, ...], dict[str, Any]]] = {
 def measure(setting: Setting) -> Iterator[Row]:
     set_up("cpu")
     warnings.filterwarnings("ignore", message="Full backward hook is firing")  # Opacus' own
-    turns = 2 if setting.quick else 9
+    turns = 2 if setting.quick else 5
     cases = dict(list(_CASES.items())[: 2 if setting.quick else None])
     for name, (channels, size, batches, net) in cases.items():
         shape = InputShape(channels=channels, height=size, width=size, num_classes=10)

@@ -12,6 +12,7 @@ from artifacts.publish import prepare
 from stages.messages import read_update
 from stages.methods.averaging import apply_update
 from stages.model_file import read_model, round_of
+from stages.next_model import with_past
 from stages.progress import Summary
 from stages.versions import versions
 
@@ -47,6 +48,8 @@ def decode(model: Path, message: Path, out: Path, *, apply: bool = False, force:
         simulation=source.metadata.simulation,
         versions=versions("numpy", *(["torch"] if source.metadata.kind == "proxy" else [])),
     )
+    if apply:
+        metadata = with_past(metadata, start.metadata)
     tensors = apply_update(start.tensors, source.tensors) if apply else source.tensors
     digest = tensors_file.write(out, tensors, metadata, force=force)
     return {"out": str(out), "sha256": digest, "kind": metadata.kind, "round": round}

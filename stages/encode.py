@@ -61,6 +61,8 @@ def encode(
     # DP the steps are a public constant, and noise covers the rest.
     told = ["local_steps"] if params.tell_steps or (sends_state and not private) else []
     told += ["num_examples"] if params.tell_examples else []
+    # What the update itself tells without noise; counts leave only where they are asked for.
+    beside = set(change.metadata.disclosures) - {"local_steps", "num_examples"}
     round = round_of(start) + 1
     context = {"stage": "encode", "client": name, "round": round, "params": params.to_json()}
     metadata = Metadata(
@@ -83,7 +85,7 @@ def encode(
             ),
         ),
         privacy=change.metadata.privacy,
-        disclosures=tuple(sorted([*told, *([] if private else ["update"])])),
+        disclosures=tuple(sorted({*told, *beside, *([] if private else ["update"])})),
         simulation=secret.simulation or change.metadata.simulation,
         versions=versions("numpy"),
     )

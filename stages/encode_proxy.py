@@ -63,7 +63,8 @@ def encode_proxy(
     change = _read_update(update, start, name)
     key = key_of(out, key)
     secret = keys.read(key)
-    metadata = _about(params, name, start, change, secret)
+    before = None if previous is None else _read_previous(previous, name)
+    metadata = _about(params, name, start, change, before, secret)
     if metadata.disclosures:
         refuse_uncovered(key, metadata.privacy, metadata.disclosures)
 
@@ -79,7 +80,7 @@ def encode_proxy(
         for parameter, _ in module.named_parameters()
     }
     seed = key_seeds(secret, {"client": name, "round": metadata.round, "model": start.sha256})("first proxy")
-    first = _first(params, shape, seed) if previous is None else _earlier(previous, params, shape, name)
+    first = _first(params, shape, seed) if before is None else _earlier(before, params, shape)
     sent: dict[str, NDArray[Any]] = {}
 
     def as_seen(images: Tensor) -> Tensor:
@@ -131,11 +132,20 @@ def _read_update(path: Path, model: TensorArtifact, client: str | None) -> Tenso
 
 
 def _about(
-    params: TofuEncoding, client: str | None, model: TensorArtifact, change: TensorArtifact, secret: Key
+    params: TofuEncoding,
+    client: str | None,
+    model: TensorArtifact,
+    change: TensorArtifact,
+    before: TensorArtifact | None,
+    secret: Key,
 ) -> Metadata:
     round = round_of(model) + 1
     private = bool(change.metadata.privacy)
-    told = set(change.metadata.disclosures)
+    # Images that began as those of an earlier proxy bring with them what it cost, and what it told without noise.
+    events, told = list(change.metadata.privacy), set(change.metadata.disclosures)
+    if before is not None:
+        events += [event for event in before.metadata.privacy if event not in events]
+        told |= set(before.metadata.disclosures)
     if client is not None and not private:
         told |= {"derived_images", "layer_norms", "update"}
     context = {"stage": "encode", "client": client, "round": round, "params": params.to_json()}
@@ -150,7 +160,7 @@ def _about(
         round=round,
         params=params.to_json(),
         inputs=(lineage.by_digest(model, "model"), *([source] if source is not None else [])),
-        privacy=change.metadata.privacy,
+        privacy=tuple(events),
         disclosures=tuple(sorted(told)),
         simulation=secret.simulation or change.metadata.simulation,
         versions=versions("torch"),
@@ -167,17 +177,21 @@ def _first(params: TofuEncoding, shape: InputShape, seed: int) -> tuple[Tensor, 
     return images * (1.0 if params.solver == "paper" else 0.5), labels, free
 
 
-def _earlier(path: Path, params: TofuEncoding, shape: InputShape, client: str | None) -> tuple[Tensor, Tensor, Tensor]:
+def _read_previous(path: Path, client: str | None) -> TensorArtifact:
     """The sender's own proxy of an earlier round."""
-    import torch
-
     before = tensors_file.read(path, kind="proxy")
     if before.metadata.client != client:
         raise InputError(f"{path} is a proxy of {before.metadata.client or 'the server'!r}, not of the sender.")
+    return before
+
+
+def _earlier(before: TensorArtifact, params: TofuEncoding, shape: InputShape) -> tuple[Tensor, Tensor, Tensor]:
+    import torch
+
     images = seen_pixels(dict(before.tensors))
     wanted = (params.images, shape.channels, shape.height, shape.width)
     if images.shape != wanted or before.tensors["labels"].shape[1] != shape.num_classes:
-        raise UsageError(f"{path} holds images of {list(images.shape)}; {list(wanted)} are asked for.")
+        raise UsageError(f"{before.path} holds images of {list(images.shape)}; {list(wanted)} are asked for.")
     weights = np.maximum(before.tensors["weights"].astype(np.float64), 1e-30)
     labels = before.tensors["labels"].astype(np.float32)
     return torch.from_numpy(images.copy()), torch.from_numpy(labels), torch.from_numpy(np.log(weights)).float()

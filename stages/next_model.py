@@ -16,7 +16,8 @@ from stages.spending import key_of, refuse_uncovered
 def with_past(metadata: Metadata, start: Metadata) -> Metadata:
     """What the model was made from brings with it what it cost, and what it told without noise."""
     disclosures = tuple(sorted({*start.disclosures, *metadata.disclosures}))
-    return replace(metadata, privacy=(*start.privacy, *metadata.privacy), disclosures=disclosures)
+    added = tuple(event for event in metadata.privacy if event not in start.privacy)
+    return replace(metadata, privacy=(*start.privacy, *added), disclosures=disclosures)
 
 
 def for_clients(metadata: Metadata, start: TensorArtifact, out: Path, key: Path | None) -> Metadata:

@@ -106,8 +106,8 @@ def add_noise(
         summed = bounds.coordinates(total)
         mechanism.check_dimension(sum(tensor.size for tensor in summed.values()))
     digests = [str(reference.sha256) for reference in metadata.inputs if reference.role == "message"]
-    drawn = params.sampling_rate < 1
-    draw = f"round {metadata.round}, {params.clients} clients, rate {params.sampling_rate}" if drawn else None
+    # Not by the rate that is claimed: the same messages under another rate were not drawn again.
+    draw = f"round {metadata.round}"
     spending = reserve(key, context=_context(metadata), data=digests, events=[event], draw=draw)
     noised = noisy_mean(summed, mechanism, spending.stream("noise"))
     return _released(bounds.restored(noised, total), spending)
