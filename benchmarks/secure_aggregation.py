@@ -2,8 +2,9 @@
 
 Every client's steps are run through the files, as on the command line without the start of Python. Against a plain
 round: `encode` at the client, `aggregate --as update` at the server. The last client drops after it sent its shares, so
-that the server recovers a mask key too. Of the vectors of a large round few fit on a disk: with more than 4 GB of them
-the mathematics are timed without files, one client's masks and the server's.
+that the server recovers a mask key too. Of a round with more than 4 GB of vectors a part is run: all clients' keys and
+shares, three clients' masks, and at the server the reading of these three files and the masks of all. Signing the
+survivors and answering do not depend on the number of parameters; there they are left out.
 """
 
 from __future__ import annotations
@@ -23,37 +24,43 @@ from stages.aggregate import aggregate
 from stages.encode import encode
 from stages.identity import identity, roster
 from stages.keygen import settle
+from stages.methods.averaging import WeightedMean
 from stages.methods.params.aggregation import Aggregation
 from stages.methods.params.encoding import Encoding
 from stages.secagg import client_steps, masks
 from stages.secagg.collect import collect
 from stages.secagg.mask import mask
 from stages.secagg.primitives import new_pair
-from stages.secagg.ring import Ring
+from stages.secagg.roster import read_roster
+from stages.secagg.session import read_session
 from stages.secagg.terms import Terms
 from stages.secagg.total import secure_sum
 from stages.secagg.unmask import confirm, unmask
+from stages.secagg.vectors import Vectors
 
 ABOUT = "a round of secure aggregation against encode and aggregate: one client, the server, bytes"
 _MOST_BYTES = 4_000_000_000
+_FEW = 3
 _STEPS = ("keys", "shares", "masked", "survivors", "unmask")
 
 
 def measure(setting: Setting) -> Iterator[Row]:
     sizes = ((3, 1000),) if setting.quick else ((10, 64_000), (100, 64_000), (10, 10_000_000), (100, 10_000_000))
     for clients, parameters in sizes:
+        folder = setting.folder / f"{clients}-{parameters}"
         if clients * parameters * 8 > _MOST_BYTES:  # updates and masked vectors, four bytes each
-            yield from _mathematics(clients, parameters)
+            yield from _Run(folder, clients, parameters, masking=_FEW).part()
         else:
-            yield from _Run(setting.folder / f"{clients}-{parameters}", clients, parameters).rows()
+            yield from _Run(folder, clients, parameters, masking=clients - 1).rows()
 
 
 class _Run:
     """One round over files; the times of a step are those of its clients, one after the other."""
 
-    def __init__(self, folder: Path, clients: int, parameters: int) -> None:
+    def __init__(self, folder: Path, clients: int, parameters: int, *, masking: int) -> None:
         self.folder, self.parameters = folder, parameters
         self.names = [f"{i:03}" for i in range(clients)]
+        self.there = self.names[:masking]
         self.taken: dict[str, list[float]] = {}
         self.model = folder / "public/model.safetensors"
         about = Metadata(kind="model", stage="init-model", custody="public", round=0, versions={})
@@ -63,6 +70,8 @@ class _Run:
         for name in self.names:
             settle(self.private(name, "client.key"), key_files.generate(), force=False)
             identity(self.private(name, "identity.json"))
+            if name not in self.there:
+                continue
             update = Metadata(
                 kind="update", stage="train-client", custody="private", client=name, round=1, versions={},
                 inputs=(start,),
@@ -91,8 +100,8 @@ class _Run:
         keys = None if step == "keys" else self.down("keys")
         self.time("collect", lambda: collect(files, self.down(to), roster=self.roster, keys=keys, terms=terms))
 
-    def rows(self) -> Iterator[Row]:
-        there = self.names[:-1]
+    def mask(self) -> None:
+        """Keys and shares of all clients, and the masked updates of those who have one."""
         for name in self.names:
             self.time("keys", lambda n=name: client_steps.keys(self.up(n, "keys"), round=1))  # type: ignore[misc]
         self.collect("keys", "keys", self.names, Terms(range=1.0))
@@ -102,9 +111,53 @@ class _Run:
                 lambda n=name: client_steps.shares(self.down("keys"), self.up(n, "shares"), roster=self.roster),  # type: ignore[misc]
             )
         self.collect("shares", "shares", self.names)
-        for name in there:
+        for name in self.there:
             update = self.private(name, "update.safetensors")
             self.time("mask", lambda n=name, u=update: mask(self.down("shares"), self.model, u, self.up(n, "masked")))  # type: ignore[misc]
+
+    def encode(self) -> None:
+        for name in self.there:
+            update = self.private(name, "update.safetensors")
+            self.time(
+                "encode", lambda n=name, u=update: encode(self.model, u, self.up(n, "message"), params=Encoding())
+            )  # type: ignore[misc]
+
+    def part(self) -> Iterator[Row]:
+        """One client's masks through the files, the server's reading of a few of them, and the masks of all there."""
+        self.mask()
+        self.encode()
+        known = read_roster(self.roster)
+        session = read_session(self.down("keys"), known)
+        vectors = Vectors(session, known)
+        for name in self.there:
+            self.time("add", lambda n=name: vectors.add(self.up(n, "masked")))  # type: ignore[misc]
+        *there, dropped = self.names
+        secret = new_pair()  # whose masks these are does not matter for their time
+        self.time(
+            "uncover",
+            lambda: masks.uncover(
+                vectors.total, session=session.id, seeds={name: os.urandom(32) for name in there},
+                dropped={dropped: secret.secret}, publics={name: session.mask_keys[name] for name in there},
+            ),
+        )  # fmt: skip
+        average = WeightedMean()
+        for name in self.there:
+            read = self.up(name, "message")
+            self.time("average", lambda f=read: average.add(tensors_file.read(f).tensors, 1))  # type: ignore[misc]
+        middle = {step: float(np.median(times)) for step, times in self.taken.items()}
+        what = f"{len(self.names)} clients, {self.parameters:,} parameters"
+        client = middle["keys"] + middle["shares"] + middle["mask"]
+        yield _row(f"{what}: a client, to its mask", "encode", client, middle["encode"], seconds, middle)
+        yield _row(f"{what}: reading one", "reading a message", middle["add"], middle["average"], seconds, {})
+        plain = middle["average"] * len(there)
+        yield _row(f"{what}: all masks off", f"{len(there)} messages", middle["uncover"], plain, seconds, {})
+        name = self.there[0]
+        masked, message = (self.up(name, file).stat().st_size for file in ("masked", "message"))
+        yield _row(f"{what}: the masked update", "a message", masked, message, _bytes, {})
+
+    def rows(self) -> Iterator[Row]:
+        there = self.there
+        self.mask()
         self.collect("masked", "survivors-list", there)
         for name in there:
             self.time("confirm", lambda n=name: confirm(self.down("survivors-list"), self.up(n, "survivors")))  # type: ignore[misc]
@@ -119,11 +172,7 @@ class _Run:
                 shares=self.down("shares"), survivors=self.down("confirmed"),
             ),
         )  # fmt: skip
-        for name in there:
-            update = self.private(name, "update.safetensors")
-            self.time(
-                "encode", lambda n=name, u=update: encode(self.model, u, self.up(n, "message"), params=Encoding())
-            )  # type: ignore[misc]
+        self.encode()
         messages = [self.up(name, "message") for name in there]
         plain = self.folder / "server/private/plain.safetensors"
         self.time("aggregate", lambda: aggregate(self.model, messages, plain, params=Aggregation(), result="update"))
@@ -144,33 +193,6 @@ class _Run:
         every = self.down("shares").stat().st_size
         own = lists + every // len(self.names)  # `collect --for`
         yield _row(f"{what}: sent to a client (--for)", "one list for all", own, lists + every, _bytes, {})
-
-
-def _mathematics(clients: int, parameters: int) -> Iterator[Row]:
-    """Quantising and masking at one client; the masks that the server takes off, one client having dropped."""
-    names, session = [f"{i:03}" for i in range(clients)], "0" * 64
-    pairs = {name: new_pair() for name in names}
-    values = np.random.default_rng(0).uniform(-1, 1, parameters).astype(np.float32)
-    ring = Ring.plain(modulus=32, reach=1.0, bits=20)
-    publics = {name: pair.public for name, pair in pairs.items() if name != names[0]}
-    start = time.perf_counter()
-    total = masks.masked(
-        ring.quantised(values), client=names[0], seed=os.urandom(32), secret=pairs[names[0]].secret, publics=publics,
-        session=session,
-    )  # fmt: skip
-    client = time.perf_counter() - start
-    start = time.perf_counter()
-    masks.uncover(
-        total, session=session, seeds={name: os.urandom(32) for name in names[:-1]},
-        dropped={names[-1]: pairs[names[-1]].secret}, publics={name: pairs[name].public for name in names[:-1]},
-    )  # fmt: skip
-    server = time.perf_counter() - start
-    start = time.perf_counter()
-    values.astype(np.float64) + 1.0
-    plain = time.perf_counter() - start
-    what = f"{clients} clients, {parameters:,} parameters, no files"
-    yield _row(f"{what}: a client", "one addition", client, plain, seconds, {})
-    yield _row(f"{what}: the server", f"{clients - 1} additions", server, plain * (clients - 1), seconds, {})
 
 
 def _row(
