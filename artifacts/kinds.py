@@ -83,13 +83,14 @@ KINDS: dict[str, Kind] = {
             name="proxy",
             suffix=".safetensors",
             custodies=("outbound", "downlink"),
-            text="an update encoded as images and soft labels (TOFU)",
+            text="an update encoded as images and soft labels (TOFU): obscured, which is no guarantee of privacy",
             tensors={
                 "images": TensorRule(dtypes=("F32", "F16", "U8"), dims=_IMAGES),
                 "labels": TensorRule(dtypes=FLOATS, dims=("n", "classes")),
                 "weights": TensorRule(dtypes=("F32",), dims=("n",)),
                 "scales": TensorRule(dtypes=("F32",), dims=("layers",)),
                 "range": TensorRule(dtypes=("F32",), dims=("ends",), optional=True),
+                "averages": TensorRule(dtypes=("F32",), dims=("numbers",), optional=True),
             },
         ),
         Kind(

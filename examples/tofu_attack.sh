@@ -21,7 +21,7 @@ begin() { # RUN CLIENTS TEST_FRACTION NET SEED TRAINING…: a client, its update
 proxy() { # NAME ENCODING…
     name="$1"
     shift
-    fedsynth encode "$MODEL" "$PLACE/private/update-0001.safetensors" --method tofu "$@" --quiet \
+    fedsynth encode "$MODEL" "$PLACE/private/update-0001.safetensors" --method tofu --solver paper "$@" --quiet \
         -o "$PLACE/outbox/proxy-$name.safetensors"
 }
 attack() { # OPTIONS…

@@ -24,7 +24,7 @@ from stages.methods.params.tofu import TofuEncoding
 from stages.model_file import check_fits, network_of, read_model, round_of, to_module
 from stages.nets.params import InputShape
 from stages.progress import Report, Summary, silent
-from stages.proxy_file import seen_pixels, sent_pixels
+from stages.proxy_file import seen_pixels, sent_averages, sent_pixels
 from stages.spending import key_of, refuse_uncovered
 from stages.versions import versions
 
@@ -81,7 +81,7 @@ def encode_proxy(
     }
     seed = key_seeds(secret, {"client": name, "round": metadata.round, "model": start.sha256})("first proxy")
     first = _first(params, shape, seed) if before is None else _earlier(before, params, shape)
-    sent: dict[str, NDArray[Any]] = {}
+    sent: dict[str, NDArray[Any]] = {**sent_averages(change.tensors, wanted)}
 
     def as_seen(images: Tensor) -> Tensor:
         sent.update(sent_pixels(images.cpu().numpy(), params.pixels))

@@ -1,10 +1,12 @@
 """TOFU's proxies as files: pixels as they are sent, and a proxy that was checked, on its way back.
 
-Pixels go as float32, float16 or bytes; with bytes `range` says what 0 and 255 stand for.
+Pixels go as float32, float16 or bytes; with bytes `range` says what 0 and 255 stand for. Gradients say nothing of batch
+norm's running averages: their change goes beside the images as it is, in `averages`, one after the other by name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -45,6 +47,26 @@ def seen_pixels(tensors: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
     low, high = tensors["range"].astype(np.float32)
     seen: NDArray[np.float32] = low + (high - low) * (images.astype(np.float32) / np.float32(255))
     return seen
+
+
+def sent_averages(update: Mapping[str, NDArray[Any]], parameters: Collection[str]) -> dict[str, NDArray[np.float32]]:
+    """What of an update no gradient carries, as the tensor that stands in the file; nothing without batch norm."""
+    found = [update[name].ravel() for name in sorted(update) if name not in parameters]
+    return {"averages": np.concatenate(found)} if found else {}
+
+
+def seen_averages(
+    path: Path, averages: NDArray[Any] | None, model: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[np.float32]]:
+    """The changes of the model's running averages, by name; none where the proxy leaves them as they are."""
+    if averages is None:
+        return {}
+    sizes = {name: model[name].size for name in sorted(model)}
+    if averages.size != sum(sizes.values()):
+        found = f"{averages.size:,} averages where it has {sum(sizes.values()):,}"
+        raise InputError(f"{path} does not fit the model: {found}.")
+    parts = np.split(averages, np.cumsum(list(sizes.values()))[:-1])
+    return {name: part.reshape(model[name].shape) for name, part in zip(sizes, parts, strict=True)}
 
 
 def read_proxy(path: Path, shape: InputShape, layers: int) -> TensorArtifact:
@@ -91,9 +113,12 @@ def decoded(path: Path, model: TensorArtifact, device: Device = "auto") -> Tenso
     def on_device(array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(np.array(array, np.float32)).to(where)
 
+    parameters = {name for name, _ in module.named_parameters()}
+    kept = {name: part for name, part in model.tensors.items() if part.dtype.kind == "f" and name not in parameters}
+    averages = seen_averages(path, artifact.tensors.get("averages"), kept)
     others = (on_device(artifact.tensors[name]) for name in ("labels", "weights", "scales"))
     found = decode(module, Proxy(on_device(seen_pixels(dict(artifact.tensors))), *others))
     update = {name: part.detach().cpu().numpy() for name, part in found.items()}
     if not all(np.isfinite(part).all() for part in update.values()):
         raise InputError(f"{path}: the update that it stands for is not finite. Leave it out.")
-    return replace(artifact, tensors=update)
+    return replace(artifact, tensors={**update, **averages})

@@ -75,6 +75,7 @@ def _show(console: Console, result: AuditReport) -> None:
     table(console, ["who", "files", "size", "rounds", "kinds", "discloses", "ε"], rows)
     if any(sent.to_json()["epsilon"] == "finite" for sent in result.sent):
         console.print("How much: fedsynth audit --delta, with the δ of your choice.", highlight=False)
+    _show_told(console, result)
     console.print()
     totals = [[_span([r for r in total.rounds if r is not None]) or "–", total.kind, total.files,
                human_bytes(total.bytes)] for total in result.totals()]  # fmt: skip
@@ -88,6 +89,19 @@ def _show(console: Console, result: AuditReport) -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
     style = "bold green" if result.passed else "bold red"
     console.print(result.verdict, style=style, markup=False, soft_wrap=True)
+
+
+def _show_told(console: Console, result: AuditReport) -> None:
+    """What the words under «discloses» mean, for a layman; and what an obscured update is not."""
+    from artifacts.disclosures import DISCLOSURES
+    from artifacts.kinds import KINDS
+
+    every = [sent.to_json() for sent in result.sent]
+    lines = [f"{name}: {DISCLOSURES[name]}" for name in sorted({n for each in every for n in each["disclosures"]})]
+    if any("proxy" in each["kinds"] for each in every):
+        lines.append(f"proxy: {KINDS['proxy'].text}.")
+    for line in lines:
+        console.print(line, markup=False, highlight=False)
 
 
 def _show_checks(console: Console, result: AuditReport) -> None:

@@ -1,11 +1,15 @@
 """TOFU over files: one round both ways, what stands in the proxies, and what is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from safetensors import safe_open
 
 from artifacts import tensors_file
+from artifacts.errors import InputError
 from fedsynth_cli.app import run as run_command_line
+from stages.proxy_file import seen_averages, sent_averages
 
 TINY = ["--method", "tofu", "--images", "4", "--iterations", "5", "--quiet"]
 
@@ -104,7 +108,9 @@ def changed(proxy, path, **tensors):
         ({"scales": np.ones(3, np.float32)}, "scales"),
         ({"scales": np.full(4, 1e38, np.float32)}, "no update has"),
         ({"scales": np.full(4, -1.0, np.float32)}, "below 0"),
+        ({"weights": np.full(4, -1.0, np.float32)}, "below 0"),
         ({"range": np.zeros(2, np.float32)}, "range"),
+        ({"averages": np.zeros(3, np.float32)}, "3 averages where it has 0"),
     ],
 )
 def test_a_proxy_that_does_not_fit_is_refused_and_nothing_is_written(fedsynth, round_one, tmp_path, tensors, said):
@@ -149,3 +155,42 @@ def test_a_warm_start_needs_the_senders_own_proxy_and_its_size(fedsynth, round_o
     assert code == 2 and "--init previous" in err
     code, _, err = fedsynth(*start, "--init", "previous", "--previous", theirs)
     assert code == 3 and "not of the sender" in err and not out.exists()
+
+
+def test_running_averages_go_beside_the_images_and_arrive_as_they_were():
+    random = np.random.default_rng(0)
+    update = {
+        "conv.weight": random.normal(size=(4, 1, 3, 3)).astype(np.float32),
+        "norm.running_mean": random.normal(size=4).astype(np.float32),
+        "norm.running_var": random.normal(size=4).astype(np.float32),
+    }
+    assert sent_averages({"conv.weight": update["conv.weight"]}, {"conv.weight"}) == {}
+    sent = sent_averages(update, {"conv.weight"})["averages"]
+    kept = {name: np.zeros(4, np.float32) for name in ("norm.running_var", "norm.running_mean")}
+    seen = seen_averages(Path("proxy"), sent, kept)
+    assert all(np.array_equal(seen[name], update[name]) for name in kept) and len(seen) == 2
+    assert seen_averages(Path("proxy"), None, kept) == {}
+    with pytest.raises(InputError, match="9 averages where it has 8"):
+        seen_averages(Path("proxy"), np.zeros(9, np.float32), kept)
+
+
+def test_scales_that_are_no_numbers_are_refused(fedsynth, round_one, tmp_path, monkeypatch):
+    """A file with NaN cannot be written by us; somebody else's is not read."""
+    model, place, _ = paths(round_one)
+    with monkeypatch.context() as patch:
+        patch.setattr(tensors_file, "check_finite", lambda *_: None)
+        scales = np.full(4, np.nan, np.float32)
+        bad = changed(place / "outbox/proxy-0001.safetensors", tmp_path / "00/outbox/bad.safetensors", scales=scales)
+    out = tmp_path / "model.safetensors"
+    code, _, err = fedsynth("decode", model, bad, "--apply", "-o", out)
+    assert code == 3 and "NaN" in err and not out.exists()
+
+
+def test_inspect_and_audit_say_that_obscuring_is_no_guarantee(fedsynth, round_one):
+    _, place, _ = paths(round_one)
+    code, out, _ = fedsynth("inspect", place / "outbox/proxy-0001.safetensors")
+    told = " ".join(out.split())
+    assert code == 0 and "no guarantee of privacy" in told and "How large the update is in each layer" in told
+    code, out, _ = fedsynth("audit", round_one)
+    told = " ".join(out.split())
+    assert code == 0 and "How large the update is in each layer" in told and "guarantee" in told
