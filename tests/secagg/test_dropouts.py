@@ -1,6 +1,7 @@
 """Exact sums, whoever drops out and when; nothing below the threshold."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ from artifacts import tensors_file
 from artifacts.errors import InputError
 from stages.secagg import masks, shamir
 from stages.secagg.primitives import new_pair
+from stages.secagg.roster import read_roster
+from stages.secagg.session import read_session
+from stages.secagg.vectors import Vectors
 
 N, T = 5, 3
 CLIENTS = ("a", "b", "c", "d", "e")
@@ -131,3 +135,28 @@ def test_a_late_update_stays_covered(begin):
     answer = tensors_file.read(play.up("a", "unmask"))
     assert answer.metadata.params["dropped"] == ["e"]
     assert "e" not in answer.metadata.params["survivors"]
+
+
+def test_the_servers_memory_does_not_grow_with_the_clients(begin):
+    """Adding five files takes no more at its peak than adding two."""
+    size = 100_000
+    play = begin(5, shapes={"w": (size,)})
+    play.keys()
+    play.shares()
+    for name in play.names:
+        play.mask(name)
+    known = read_roster(play.roster)
+    session = read_session(play.down("keys"), known)
+
+    def peak(count):
+        tracemalloc.start()
+        vectors = Vectors(session, known)
+        for name in play.names[:count]:
+            vectors.add(play.up(name, "masked"))
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return highest
+
+    peak(1)  # what is imported and cached once
+    assert size * 4 < peak(2) < size * 4 * 4
+    assert peak(5) < peak(2) + size * 4 / 2

@@ -6,6 +6,10 @@ import pytest
 from artifacts import tensors_file
 from artifacts.errors import InputError
 from stages.account import account
+from stages.aggregate import aggregate
+from stages.encode import encode
+from stages.methods.params.aggregation import Aggregation
+from stages.methods.params.encoding import Encoding
 
 
 @pytest.fixture
@@ -73,3 +77,20 @@ def test_different_noise_is_refused(begin):
     play.shares()
     with pytest.raises(InputError, match="Mask all updates of a round alike"):
         play.masks()
+
+
+def test_a_message_that_leaves_by_itself_is_not_masked(begin):
+    play = begin()
+    out = play.place("a") / "outbox/message-0001.safetensors"
+    encode(play.model, play.updates["a"], out, params=Encoding(clip_norm=1.0))
+    play.updates["a"] = out
+    play.keys()
+    play.shares()
+    with pytest.raises(InputError, match="leaves by itself"):
+        play.mask("a")
+
+
+def test_a_private_message_is_no_message_to_the_server(begin):
+    play = begin()
+    with pytest.raises(InputError, match="private message, which never leaves"):
+        aggregate(play.model, [play.noised("a")], play.folder / "server/outbox/m.safetensors", params=Aggregation())
