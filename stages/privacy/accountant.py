@@ -30,7 +30,8 @@ _DECIMALS = 4  # of a calibrated noise multiplier
 class Epsilon:
     """ε by privacy loss distributions and by Rényi; for what the events do not cover both are ∞.
 
-    Where ε is beyond 500, or more than 64 different mechanisms were used, `pld` is the Rényi bound too.
+    Where ε is beyond 500, δ too small for float64, or more than 64 different mechanisms were used, `pld` is the Rényi
+    bound too.
     """
 
     pld: float
@@ -199,7 +200,8 @@ def _epsilon(charges: tuple[Charge, ...], delta: float, orders: Orders) -> Epsil
     if rdp > _HOPELESS or len(charges) > _MOST_KINDS:
         return Epsilon(rdp, rdp)
     spread = renyi.epsilon(charges, min(delta, _TINY_DELTA))
-    return Epsilon(loss_distribution.epsilon(charges, delta, spread=spread), rdp)
+    pld = loss_distribution.epsilon(charges, delta, spread=spread)
+    return Epsilon(pld if math.isfinite(pld) else rdp, rdp)
 
 
 def _checked_delta(delta: float) -> float:

@@ -269,3 +269,9 @@ def test_calibration_of_what_cannot_be():
 def test_the_best_order_is_the_best_of_all(charges, delta, orders):
     best = min(renyi.at_order(charges, order, delta) for order in orders)
     assert renyi.epsilon(charges, delta, orders) == max(0.0, best)
+
+
+def test_a_delta_too_small_for_a_loss_distribution_has_the_renyi_bound():
+    found = epsilon([planned(sampling_rate=0.1, noise_multiplier=1.0, steps=10)], delta=1e-300)
+    assert found.pld == found.rdp
+    assert 90 < found.rdp < 110
