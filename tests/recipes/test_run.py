@@ -43,15 +43,15 @@ def assert_whole(folder):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
+def undisturbed(tmp_path_factory, run_on_one_worker):
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    run(change(load_recipe("fedavg"), SMALL, 4), folder, seed=0, workers=2)
+    run_on_one_worker(change(load_recipe("fedavg"), SMALL, 4), folder, seed=0)
     return folder
 
 
-def start(folder, rounds=4):
+def start(folder, workers):
     settings = [word for setting in SMALL for word in ("--set", setting)]
-    command = [*COMMAND, *settings, "--rounds", str(rounds), "-o", str(folder)]
+    command = [*COMMAND, *settings, "--rounds", "4", "--workers", str(workers), "-o", str(folder)]
     # Tests that run in the background of a shell inherit that SIGINT is ignored; a run at a terminal does not.
     listen = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
     return subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=listen)
@@ -65,10 +65,10 @@ def wait_for(folder, pattern, process):
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
-def test_a_run_that_is_stopped_leaves_whole_files_and_goes_on(undisturbed, tmp_path, kind):
+@pytest.mark.parametrize(("kind", "workers"), [(signal.SIGINT, 1), (signal.SIGKILL, 2)])
+def test_a_run_that_is_stopped_leaves_whole_files_and_goes_on(undisturbed, tmp_path, run_on_one_worker, kind, workers):
     folder = tmp_path / "run"
-    process = start(folder)
+    process = start(folder, workers)
     wait_for(folder, "clients/*/outbox/message-0002.safetensors", process)
     os.kill(process.pid, kind)
     errors = process.communicate(timeout=30)[1].decode()
@@ -78,18 +78,16 @@ def test_a_run_that_is_stopped_leaves_whole_files_and_goes_on(undisturbed, tmp_p
     assert not (folder / "metrics/round-0004.json").exists(), "it finished before it was stopped"
     time.sleep(0.5)  # the workers of a killed parent notice the closed pipe
     assert_whole(folder)
-    process = start(folder)
-    assert process.wait(timeout=120) == 0, process.stderr.read()
-    process.stderr.close()
+    run_on_one_worker(change(load_recipe("fedavg"), SMALL, 4), folder, seed=0)
     assert contents(folder) == contents(undisturbed)
 
 
-def test_running_again_does_nothing_and_more_rounds_go_on(undisturbed, tmp_path):
+def test_running_again_does_nothing_and_more_rounds_go_on(undisturbed, tmp_path, run_on_one_worker):
     folder = tmp_path / "run"
     recipe = change(load_recipe("fedavg"), SMALL, 2)
-    run(recipe, folder, seed=0, workers=1)
+    run_on_one_worker(recipe, folder, seed=0)
     before = contents(folder)
-    again = run(recipe, folder, seed=0, workers=1)
+    again = run_on_one_worker(recipe, folder, seed=0)
     assert (again["steps_run"], contents(folder) == before) == (0, True)
     longer = run(change(recipe, [], 4), folder, seed=0, workers=2)
     assert longer["steps_kept"] > 0
@@ -107,8 +105,8 @@ def test_a_folder_with_another_run_is_refused(fedsynth, undisturbed, settings, s
     assert said in err
 
 
-def test_fedavg_on_iid_digits_passes_97_percent_within_ten_rounds(tmp_path):
-    summary = run(load_recipe("fedavg", "demo"), tmp_path / "run", seed=1, workers=2)
+def test_fedavg_on_iid_digits_passes_97_percent_within_six_rounds(tmp_path, run_on_one_worker):
+    summary = run_on_one_worker(change(load_recipe("fedavg", "demo"), [], 6), tmp_path / "run", seed=1)
     assert max(row["accuracy"] for row in summary["curve"]) > 0.97
 
 
