@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from artifacts import dataset_stream, tensors_file
+from artifacts import dataset_stream, envelope_file, tensors_file
 from artifacts.errors import InputError
 from artifacts.metadata import Metadata
 from artifacts.places import RunFolder
@@ -96,8 +96,8 @@ def read_communication(run: RunFolder) -> Communication:
     for file in given:
         if file.metadata.kind == "dataset":  # a part of the shuffled data is one client's
             transfers.append(Transfer("dataset", file.round, False, file.size, 1))
-        elif file.metadata.kind == "proxy":  # whoever sent one follows the server's
-            transfers.append(Transfer("proxy", file.round, False, file.size, takes_part[file.round]))
+        elif file.metadata.kind == "proxy" or file.metadata.kind.startswith("secagg-"):  # whoever sent one reads it too
+            transfers.append(Transfer(file.metadata.kind, file.round, False, file.size, takes_part[file.round]))
         else:
             needed_in = file.round + 1
             transfers.append(Transfer(file.metadata.kind, needed_in, False, file.size, takes_part[needed_in]))
@@ -141,3 +141,6 @@ def _files(folder: Path) -> Iterator[_File]:
             found = dataset_stream.scan(path)
             pixels = math.prod(found.metadata.params[key] for key in ("channels", "height", "width"))
             yield _File(found.metadata, found.size, len(found) * (pixels + 1))
+        elif path.name.endswith(envelope_file.SUFFIX):
+            signed = envelope_file.read(path)
+            yield _File(signed.metadata, signed.size, 0)  # bytes, but no numbers

@@ -7,9 +7,11 @@ import pytest
 
 from artifacts import keys, tensors_file
 from artifacts.errors import UsageError
+from artifacts.places import RunFolder
 from stages.account import account
 from stages.account import plan as account_plan
 from stages.audit import audit
+from stages.evaluate_communication import read_communication
 from stages.recipes.declared import check
 from stages.recipes.formats import command_line
 from stages.recipes.perform import perform
@@ -86,6 +88,15 @@ def test_audit_and_account_of_a_secure_run(secure):
     assert report.passed, report.findings
     for row in account([secure], delta=1e-5)["clients"]:
         assert (row["files"], row["epsilon"]["pld"]) == (2, "inf")  # one masked update a round, nothing else
+
+
+def test_the_servers_lists_count_in_their_round(secure):
+    """Down go, in the first round, the model and four lists, to each of the three clients."""
+    transfers = read_communication(RunFolder(secure)).transfers
+    first = sum(t.size * t.copies for t in transfers if t.round == 1 and not t.up)
+    lists = sorted(secure.glob("server/outbox/secagg-*-0001.safetensors"))
+    files = [secure / "public/model-0000.safetensors", *lists]
+    assert len(lists) == 4 and first == 3 * sum(path.stat().st_size for path in files)
 
 
 NOISY = ("partition.clients=4", "encode.least_clients=3", "train-client.local_epochs=1")
