@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from artifacts import dataset_file, ledger, tensors_file
+from artifacts import dataset_file, envelope_file, ledger, tensors_file
 from artifacts.errors import InputError
 from artifacts.kinds import KINDS
 from artifacts.metadata import Metadata
@@ -132,6 +132,8 @@ def _charge(
 
 
 def _metadata(path: Path) -> Metadata:
+    if path.name.endswith(envelope_file.SUFFIX):
+        return envelope_file.read(path).metadata
     try:
         with path.open("rb") as handle:
             start = handle.read(4)
