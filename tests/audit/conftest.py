@@ -1,0 +1,90 @@
+"""One run with a file of every kind that leaves, made once by typing commands; each case damages a copy of it."""
+
+import shutil
+
+import pytest
+
+from fedsynth_cli.app import run as run_command_line
+
+CLIENTS = ("00", "01", "02")
+
+
+def typed(line, **names):
+    code = run_command_line([*line.format(**names).split(), "-q"])
+    assert code == 0, line
+
+
+@pytest.fixture(scope="session")
+def every_kind(finished_run, tmp_path_factory):
+    root = tmp_path_factory.mktemp("audit") / "run"
+    shutil.copytree(finished_run, root)
+    model, down, roster = f"{root}/public/model-0000.safetensors", f"{root}/server/outbox", f"{root}/public/roster.json"
+    for client in CLIENTS[:2]:  # the third is there for secure aggregation alone
+        names = {
+            "model": model,
+            "private": f"{root}/clients/{client}/private",
+            "out": f"{root}/clients/{client}/outbox",
+        }
+        for line in (
+            "encode {model} {private}/data.parquet --method fedlap --images-per-class 1 --points 1 --batches 1 "
+            "--image-steps 1 --radius-steps 2 -o {out}/surrogate-0001.safetensors",
+            "encode {model} {private}/update-0001.safetensors --method tofu --images 2 --iterations 2 "
+            "-o {out}/proxy-0001.safetensors",
+            "train-client {model} {private}/data.parquet --algorithm scaffold --local-steps 1 "
+            "--state-out {private}/state-0001.safetensors -o {private}/scaffold-0001.safetensors",
+            "encode {model} {private}/state-0001.safetensors --method state -o {out}/state-0001.safetensors",
+            "train-client {model} {private}/data.parquet --noise-multiplier 1 --sampling-rate 0.1 --batch-size 16 "
+            "--local-steps 2 -o {private}/noised-0001.safetensors",
+            "encode {model} {private}/noised-0001.safetensors -o {out}/noised-0001.safetensors",
+        ):
+            typed(line, **names)
+    # A generator takes longest, and one client will do.
+    private, out = f"{root}/clients/01/private", f"{root}/clients/01/outbox"
+    typed("train-generator {p}/data.parquet --family vae --steps 1 -o {p}/generator.safetensors", p=private)
+    typed("synthesize {p}/generator.safetensors --count 12 -o {o}/synthetic.parquet", p=private, o=out)
+    for client in CLIENTS:
+        typed("identity -o {p}/identity.json", p=f"{root}/clients/{client}/private")
+    everybody = " ".join(f"{root}/clients/{client}/private/identity.json" for client in CLIENTS)
+    typed("identity -o {p}/identity.json", p=f"{root}/server/private")
+    typed("roster {all} {p}/identity.json -o {roster}", all=everybody, p=f"{root}/server/private", roster=roster)
+    _secagg(root, model, down, roster)
+    for client in CLIENTS:
+        out = f"{root}/clients/{client}/outbox"
+        typed("sign {o}/message-0001.safetensors --roster {r}", o=out, r=roster)
+        typed("receipt ask --round 2 --roster {r} -o {o}/head-0002.intoto.jsonl", o=out, r=roster)
+    heads = " ".join(f"{root}/clients/{client}/outbox/head-0002.intoto.jsonl" for client in CLIENTS)
+    typed("receipt give {h} --roster {r} -o {d}/receipts-0002.intoto.jsonl", h=heads, r=roster, d=down)
+    return root
+
+
+def _secagg(root, model, down, roster):
+    def each(line):
+        for client in CLIENTS:
+            typed(line, c=f"{root}/clients/{client}", d=down, m=model, r=roster)
+
+    def collect(step, result, keys):
+        files = " ".join(f"{root}/clients/{client}/outbox/secagg-{step}-0001.safetensors" for client in CLIENTS)
+        given = "--range 8" if not keys else f"--keys {down}/secagg-keys-0001.safetensors"
+        out = f"{down}/secagg-{result}-0001.safetensors"
+        typed("secagg collect {f} --roster {r} {g} -o {o}", f=files, r=roster, g=given, o=out)
+
+    each("secagg keys --round 1 -o {c}/outbox/secagg-keys-0001.safetensors")
+    collect("keys", "keys", keys=False)
+    each("secagg shares {d}/secagg-keys-0001.safetensors --roster {r} -o {c}/outbox/secagg-shares-0001.safetensors")
+    collect("shares", "shares", keys=True)
+    each(
+        "secagg mask {d}/secagg-shares-0001.safetensors {m} {c}/private/update-0001.safetensors "
+        "-o {c}/outbox/secagg-masked-0001.safetensors"
+    )
+    collect("masked", "survivors", keys=True)
+    each("secagg confirm {d}/secagg-survivors-0001.safetensors -o {c}/outbox/secagg-survivors-0001.safetensors")
+    collect("survivors", "confirmed", keys=True)
+    each("secagg unmask {d}/secagg-confirmed-0001.safetensors -o {c}/outbox/secagg-unmask-0001.safetensors")
+
+
+@pytest.fixture
+def tampered(every_kind, tmp_path):
+    """A copy to damage."""
+    target = tmp_path / "run"
+    shutil.copytree(every_kind, target)
+    return target
