@@ -39,9 +39,10 @@ class Chart:
 def svg(chart: Chart) -> Markup:
     xs = [x for series in chart.series for x, _ in series.points]
     ys = [y for series in chart.series for _, y in series.points]
-    x_ticks = nice_ticks(min(xs), max(xs), 5, whole=chart.whole_x)
+    x_low = min(xs) if chart.whole_x else 0.0  # rounds begin where they begin, amounts at nothing
+    x_ticks = nice_ticks(x_low, max(xs), 5, whole=chart.whole_x)
     y_ticks = nice_ticks(0.0, chart.y_top or max(ys), 5)
-    x_low, x_high = min(xs), max(max(xs), min(xs) + 1e-9)
+    x_high = max(max(xs), x_low + 1e-9)
     y_high = chart.y_top or max(y_ticks[-1], max(ys)) or 1.0
 
     def across(x: float) -> float:

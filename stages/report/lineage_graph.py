@@ -23,7 +23,7 @@ from stages.report.sent_files import SentFile, metadata_of
 Side = Literal["private", "left", "server", "given"]
 
 # What every round hands to the next: a graph of one round begins there.
-_HANDED_ON = ("model", "state", "proxy")
+_HANDED_ON = ("model", "state", "proxy", "surrogate")
 
 
 @dataclass(frozen=True)

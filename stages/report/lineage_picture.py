@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from markupsafe import Markup
 
 from stages.report.lineage_graph import Graph, Node
 
-_MOST_CLIENTS = 4  # drawn one by one
+_MOST_CLIENTS = 5  # drawn one by one
 _WIDTH, _HEIGHT, _ACROSS, _BETWEEN, _MARGIN = 168, 46, 56, 14, 8
 _LANE = 20  # below all boxes, for arrows that pass by a column
 _LETTERS = 23
@@ -111,20 +112,20 @@ def _boxes(graph: Graph) -> tuple[dict[str, _Box], Sequence[tuple[str, str]]]:
     if drawn_one_by_one(graph):
         boxes = {key: _Box(n.label, _below(n), n.side, layers[key], _order(n)) for key, n in graph.nodes.items()}
         return boxes, list(graph.edges)
-    group_of = {
-        key: f"{layers[key]} {node.kind} {node.side}" if _is_client(node) else key for key, node in graph.nodes.items()
-    }
-    boxes = {}
+    alike = {key: f"{layers[key]} {node.kind} {node.side}" for key, node in graph.nodes.items()}
+    many = {name for name, count in Counter(alike.values()).items() if count > _MOST_CLIENTS}
+    group_of = {key: alike[key] if _is_client(node) or alike[key] in many else key for key, node in graph.nodes.items()}
+    members: dict[str, list[Node]] = {}
     for key, node in graph.nodes.items():
-        mine = [other for other in graph.nodes.values() if group_of[other.key] == group_of[key]]
-        clients = len({other.who for other in mine})
-        if len(mine) == 1:
-            boxes[group_of[key]] = _Box(node.label, _below(node), node.side, layers[key], _order(node))
-        else:
-            label = node.label if len({other.label for other in mine}) == 1 else f"{len(mine)} × {node.kind}"
-            boxes[group_of[key]] = _Box(
-                label, f"{clients} clients, {len(mine)} files", node.side, layers[key], _order(node)
-            )
+        members.setdefault(group_of[key], []).append(node)
+    boxes = {}
+    for name, (node, *others) in members.items():
+        label, below = node.label, _below(node)
+        if any(other.label != label for other in others):
+            label = f"{1 + len(others)} × {node.kind}"
+        if others and _is_client(node):
+            below = f"{len({other.who for other in (node, *others)})} clients, {1 + len(others)} files"
+        boxes[name] = _Box(label, below, node.side, layers[node.key], _order(node))
     return boxes, list(dict.fromkeys((group_of[start], group_of[end]) for start, end in graph.edges))
 
 

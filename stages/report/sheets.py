@@ -23,7 +23,7 @@ from stages.report.sent_files import SentFile
 
 MOST_SHEETS = 24
 _MOST_IMAGES = 60
-_COLUMNS = 15
+_ACROSS = 500  # pixels of the screen that a sheet may take: two of them beside each other, one on a phone
 _SHOWN = 32  # pixels that a small image is blown up to at least, in whole steps
 _GAP = 1
 _KINDS = ("dataset", "surrogate", "proxy")
@@ -67,8 +67,8 @@ def _sheet(path: Path, file: SentFile) -> Iterator[Sheet]:
     who = "the server" if file.who == "server" else f"client {file.who}"
     when = f", round {file.round}" if file.round else ""
     shown = f"{len(rows)} of {len(images)} images" if len(rows) < len(images) else f"{len(images)} images"
-    canvas = _grid(images[rows])
     zoom = -(-_SHOWN // max(images.shape[2:]))
+    canvas = _grid(images[rows], columns=max(4, _ACROSS // ((images.shape[3] + _GAP) * zoom)))
     png = base64.b64encode(encode_png(canvas)).decode("ascii")
     yield Sheet(
         f"{file.kind} from {who}{when}",
@@ -100,10 +100,10 @@ def _visible(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return images[:, :3] if images.shape[1] >= 3 else images[:, :1]
 
 
-def _grid(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _grid(images: NDArray[np.uint8], *, columns: int) -> NDArray[np.uint8]:
     """[n, c, h, w] → one picture [h', w', c], mid-grey between the images."""
     count, channels, height, width = images.shape
-    columns = min(_COLUMNS, count)
+    columns = min(columns, count)
     rows = -(-count // columns)
     shape = (rows * (height + _GAP) - _GAP, columns * (width + _GAP) - _GAP, channels)
     canvas = np.full(shape, 128, np.uint8)
