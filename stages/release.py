@@ -25,7 +25,6 @@ from artifacts.kinds import KINDS
 from artifacts.places import Place, in_pending
 from artifacts.scratch import scratch
 from stages.policy import NO_RULES, Policy, read_policy
-from stages.sent_images import IMAGE_KINDS, sent_images
 from stages.spending import BUDGET, read_budget
 
 _SHEETS = "release"  # in the private folder
@@ -160,24 +159,16 @@ def reject(one: Waiting, *, seen_private: bool) -> Path:
 
 def sheets(one: Waiting) -> list[Path]:
     """Contact sheets of the images in the file, in the private folder; none where it has no images."""
-    kind = one.file.metadata.kind
-    if kind not in IMAGE_KINDS:
-        return []
-    import numpy as np
+    from stages.inspect.pictures import KINDS as WITH_IMAGES
+    from stages.inspect.pictures import images_in, write_sheets
 
-    from stages.pictures.contact_sheet import contact_sheets
-
-    seen = sent_images(one.path, kind)
-    if not len(seen.images):
+    metadata = one.file.metadata
+    if metadata.kind not in WITH_IMAGES:
         return []
-    title = f"{one.path.name}. {seen.words}".strip()
-    pages = contact_sheets(seen.images, seen.labels, np.arange(len(seen.images)), seen.class_names, title)
-    written = []
-    for number, page in enumerate(pages, start=1):
-        out = one.place.private / _SHEETS / f"{one.path.stem}-{number}.png"
-        atomic.write(out, [page], force=True)
-        written.append(out)
-    return written
+    about = {"file": str(one.path), "artifact": True, "kind": metadata.kind, "client": metadata.client}
+    content = images_in(about)
+    out = one.place.private / _SHEETS / f"{one.path.stem}.png"
+    return write_sheets(content, about, out, force=True) if len(content) else []
 
 
 @contextmanager
@@ -199,6 +190,6 @@ def _refuse_budget(one: Waiting) -> None:
     budget = read_budget(one.place.key.with_name(BUDGET))
     if budget is not None:
         raise BudgetError(
-            f"the budget of ε {budget.epsilon:g} at δ {budget.delta:g} per {budget.unit} forbids this: chosen by someone "
+            f"the budget of ε {budget.epsilon:g} at δ {budget.delta:g} per {budget.unit} forbids this: chosen by one "
             f"who has seen private data, {one.path} would cost ∞. Let the rules decide, or someone who has not."
         )

@@ -45,7 +45,7 @@ class Federation:
         identities = [self.place(name) / "private/identity.json" for name in everybody]
         roster(identities, path, federation=federation, force=True)
 
-    def send(self, name, round=1, model=None):
+    def send(self, name, round=1, model=None, **params):
         """A message of this round from random numbers, encoded as a client does."""
         began = model or self.model
         rng = np.random.default_rng([round, *name.encode()])
@@ -57,7 +57,7 @@ class Federation:
             inputs=(lineage.by_digest(start, "model"),),
         )  # fmt: skip
         tensors_file.write(update, drawn, about)
-        encode(began, update, self.message(name, round), params=Encoding())
+        encode(began, update, self.message(name, round), params=Encoding(**params))
 
     def begin(self, path, round=0):
         zeros = {"layer.bias": np.zeros(3, np.float32), "layer.weight": np.zeros((3, 5), np.float32)}

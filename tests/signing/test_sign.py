@@ -8,7 +8,7 @@ import pytest
 
 from artifacts import dsse, envelope_file, keys, ledger, roster, tensors_file
 from artifacts.digests import canonical_json
-from artifacts.errors import InputError, VerificationError
+from artifacts.errors import InputError, UsageError, VerificationError
 from stages.sign import sign
 from stages.verify import check_same, require_signed, verify
 
@@ -176,6 +176,31 @@ def test_picked_is_the_clients_own_word(federation):
     forge(federation.envelope("a"), claim(picked=True), secret_of(federation, "a"))
     found, passed = verify([federation.message("a")], roster=federation.roster)
     assert passed and found["files"][0]["claim"]["picked"]
+
+
+def test_what_a_person_picked_is_signed_as_such(empty):
+    """Its events would give an ε; the choice of someone who had seen private data takes it away."""
+    from stages.release import let_out, look
+
+    federation = empty("picked")
+    federation.found(federation.roster)
+    federation.begin(federation.model)
+    for name, seen in (("a", True), ("b", False)):
+        (federation.place(name) / "private/policy.yaml").write_text("rules: []\n")
+        federation.send(name, clip_norm=1.0, noise_multiplier=1.0, least_clients=2)
+        held = federation.place(name) / "pending" / federation.message(name).name
+        with pytest.raises(UsageError, match="waits to be released"):
+            sign([held], roster=federation.roster)
+        let_out(look(held), by="person", seen_private=seen)
+        (federation.place(name) / "private/policy.yaml").unlink()
+    files = [federation.message(name) for name in ("a", "b")]
+    sign(files, roster=federation.roster)
+    found, passed = verify(files, roster=federation.roster)
+    assert passed
+    assert [(f["claim"]["picked"], f["claim"]["epsilon"]) for f in found["files"]] == [
+        (True, "∞"),
+        (False, "by events"),
+    ]
 
 
 def test_who_signed_matters(federation, empty):
