@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 # Every check, in the order in which a file meets them, with what it makes sure of. A finding names one of these.
 CHECKS: dict[str, str] = {
@@ -25,6 +25,11 @@ CHECKS: dict[str, str] = {
     "anchor": "the server countersigned the ledger, which has not been rewritten since",
     "replay": "the client's inputs and key give the same bytes again",
 }
+
+
+# What a replay can come to, from best to worst.
+State = Literal["identical", "within tolerance", "not replayable", "different"]
+STATES: tuple[State, ...] = get_args(State)
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ class Total:
 class AuditReport:
     findings: list[Finding] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
-    # How many files a replay gave again: {"identical": …, "within tolerance": …, "not replayable": …, "different": …}
+    # How many files a replay gave again, by state.
     replayed: dict[str, int] | None = None
 
     def add(self, level: Literal["failure", "note"], check: str, where: object, what: str) -> None:
@@ -140,7 +145,7 @@ class AuditReport:
 
     def _replayed(self) -> str:
         assert self.replayed is not None
-        counts = ", ".join(f"{count} {word}" for word, count in self.replayed.items() if count)
+        counts = ", ".join(f"{self.replayed[word]} {word}" for word in STATES if word in self.replayed)
         return f"replay: {counts or 'no files'}"
 
     def by_check(self) -> Iterator[tuple[str, int, int]]:

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from artifacts import keys, spend
 from artifacts.digests import sha256_file
@@ -22,6 +22,7 @@ from artifacts.metadata import InputRef, Metadata
 from artifacts.places import Place
 from artifacts.scratch import scratch
 from stages.audit.compare import largest_difference
+from stages.audit.findings import STATES, State
 from stages.audit.outbound import Seen
 from stages.audit.recompute import Recipe, UnreplayableError, recipe_for
 from stages.audit.shelves import Given, Kept, Shelf
@@ -30,8 +31,6 @@ from stages.versions import versions
 if TYPE_CHECKING:
     from stages.torch_setup import Device
 
-State = Literal["identical", "within tolerance", "not replayable", "different"]
-STATES: tuple[State, ...] = ("identical", "within tolerance", "not replayable", "different")
 # Fresh keys and masks come from the operating system and are forgotten; signatures are checked by `verify`.
 _FRESH = ("secagg-keys", "secagg-shares", "secagg-survivors", "secagg-unmask", "head", "receipt", "envelope")
 
