@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,21 +76,24 @@ def run_on_one_worker():
 
 
 @pytest.fixture(scope="session")
-def finished_run(tmp_path_factory, run_on_one_worker):
-    """Three clients, a softmax model, two rounds: made once, never changed."""
+def softmax_run(tmp_path_factory, run_on_one_worker):
+    """Run a recipe with a softmax model and these settings; returns the folder, which nobody changes."""
     from stages.recipes.recipe import change, load_recipe
 
-    folder = tmp_path_factory.mktemp("session") / "run"
-    settings = [
-        "partition.clients=3",
-        "init-model.arch=softmax",
-        "init-model.width=null",
-        "init-model.depth=null",
-        "train-client.local_epochs=1",
-        "encode.tell_examples=true",
-    ]
-    run_on_one_worker(change(load_recipe("fedavg"), settings, 2), folder, seed=7)
-    return folder
+    def make(name, rounds, *settings, seed=0, label=None):
+        folder = tmp_path_factory.mktemp("session") / (label or name)
+        net = ["init-model.arch=softmax", "init-model.width=null", "init-model.depth=null"]
+        run_on_one_worker(change(load_recipe(name), [*net, *settings], rounds), folder, seed=seed)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def finished_run(softmax_run):
+    """Three clients, two rounds: made once, never changed."""
+    settings = ["partition.clients=3", "train-client.local_epochs=1", "encode.tell_examples=true"]
+    return softmax_run("fedavg", 2, *settings, seed=7, label="run")
 
 
 @pytest.fixture
@@ -102,13 +106,14 @@ def run_copy(finished_run, tmp_path):
 
 @pytest.fixture(scope="session")
 def helper():
-    """A module that several test files share, by its path in this folder, in which nothing is a package."""
+    """A module that is no test, by its path from this folder, in which nothing is a package."""
 
     @functools.cache
     def load(path):
         file = ROOT / "tests" / path
         spec = importlib.util.spec_from_file_location(f"fedsynth_{file.stem}", file)
         module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # dataclasses look their module up
         spec.loader.exec_module(module)
         return module
 

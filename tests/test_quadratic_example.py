@@ -1,23 +1,12 @@
 """The quadratic example of Fedssyn's Fig. 2: closed forms against plain loops, and the shape of the figure."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-PATH = Path(__file__).parent.parent / "examples" / "fedssyn_quadratic.py"
-
 
 @pytest.fixture(scope="module")
-def example():
-    spec = importlib.util.spec_from_file_location("fedssyn_quadratic", PATH)
-    module = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def example(helper):
+    return helper("../examples/fedssyn_quadratic.py")
 
 
 def problem(example, fraction, sigma2=0.0, seed=0):

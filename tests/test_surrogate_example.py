@@ -1,25 +1,15 @@
 """FedDM's example of one weight: its parts against numpy, and the shape of the paper's Fig. 1."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from stages.methods.surrogate_nets import mean_loss, start_weights
 
-PATH = Path(__file__).parent.parent / "examples" / "feddm_surrogate.py"
-
 
 @pytest.fixture(scope="module")
-def example():
-    spec = importlib.util.spec_from_file_location("feddm_surrogate", PATH)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def example(helper):
+    return helper("../examples/feddm_surrogate.py")
 
 
 @pytest.fixture(scope="module")

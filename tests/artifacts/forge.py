@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from artifacts import dataset_file, parquet_layout, seal, tensors_file
 from artifacts.digests import ZEROS, canonical_json
+from artifacts.errors import InputError
 from artifacts.metadata import Metadata
 
 VERSIONS = {"fedsynth": "0"}
@@ -52,6 +54,17 @@ def snapshot(folder):
 
 def flip(data, position, bit):
     return data[:position] + bytes([data[position] ^ (1 << bit)]) + data[position + 1 :]
+
+
+def refused(path, data, read):
+    """That these bytes are no whole artifact to this reader, which says so in a line; returns the line."""
+    path.unlink()  # to overwrite a file in place takes ten times as long on ext4
+    path.write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        read(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path} is not a whole fedsynth artifact") and "\n" not in text
+    return text
 
 
 def no_check(*_):

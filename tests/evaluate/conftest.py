@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,11 +15,8 @@ from stages.data.images import LabelledImages
 
 
 @pytest.fixture(scope="session")
-def shuffled_run(tmp_path_factory, run_on_one_worker):
+def shuffled_run(softmax_run):
     """Four clients, two of them a round, SCAFFOLD on a softmax model, ten synthetic images from each; three rounds."""
-    from stages.recipes.recipe import change, load_recipe
-
-    folder = tmp_path_factory.mktemp("evaluate") / "shuffled"
     settings = [
         "partition.clients=4",
         "participation=0.5",
@@ -25,54 +24,38 @@ def shuffled_run(tmp_path_factory, run_on_one_worker):
         "train-generator.family=vae",
         "train-generator.steps=3",
         "synthesize.count=10",
-        "init-model.arch=softmax",
-        "init-model.width=null",
-        "init-model.depth=null",
         "train-client.algorithm=scaffold",
         "train-client.local_epochs=1",
     ]
-    run_on_one_worker(change(load_recipe("fedssyn"), settings, 3), folder, seed=0)
-    return folder
-
-
-_TINY = ["partition.clients=2", "init-model.arch=softmax", "init-model.width=null", "init-model.depth=null"]
+    return softmax_run("fedssyn", 3, *settings, label="shuffled")
 
 
 @pytest.fixture(scope="session")
-def fedlap_run(tmp_path_factory, run_on_one_worker):
+def fedlap_run(softmax_run):
     """FedLAP on a softmax model: two clients with five classes each, three images for each, two rounds."""
-    from stages.recipes.recipe import change, load_recipe
-
-    folder = tmp_path_factory.mktemp("evaluate") / "fedlap"
     settings = [
+        "partition.clients=2",
         "encode.images_per_class=3",
         "encode.batches=1",
         "encode.radius_steps=5",
         "encode.lr_schedule=exponential",
         "encode.lr_decay=0.5",
     ]
-    run_on_one_worker(change(load_recipe("fedlap"), [*_TINY, *settings], 2), folder, seed=0)
-    return folder
+    return softmax_run("fedlap", 2, *settings)
 
 
 @pytest.fixture(scope="session")
-def feddm_run(tmp_path_factory, run_on_one_worker):
+def feddm_run(softmax_run):
     """FedDM, one round."""
-    from stages.recipes.recipe import change, load_recipe
-
-    folder = tmp_path_factory.mktemp("evaluate") / "feddm"
     settings = ["encode.images_per_class=2", "encode.iterations=3", "aggregate.server_epochs=2"]
-    run_on_one_worker(change(load_recipe("feddm"), [*_TINY, *settings], 1), folder, seed=0)
-    return folder
+    return softmax_run("feddm", 1, "partition.clients=2", *settings)
 
 
 @pytest.fixture(scope="session")
-def fedlap_dp_run(tmp_path_factory, run_on_one_worker):
+def fedlap_dp_run(softmax_run):
     """FedLAP-DP, two rounds of six looks at real data, σ = 2, q = 1/4."""
-    from stages.recipes.recipe import change, load_recipe
-
-    folder = tmp_path_factory.mktemp("evaluate") / "fedlap-dp"
     settings = [
+        "partition.clients=2",
         "encode.target_epsilon=null",
         "encode.delta=null",
         "encode.privacy_rounds=null",
@@ -83,8 +66,21 @@ def fedlap_dp_run(tmp_path_factory, run_on_one_worker):
         "encode.image_steps=1",
         "encode.images_per_class=1",
     ]
-    run_on_one_worker(change(load_recipe("fedlap-dp"), [*_TINY, *settings], 2), folder, seed=0)
-    return folder
+    return softmax_run("fedlap-dp", 2, *settings)
+
+
+@pytest.fixture(scope="session")
+def without_torch():
+    """Call `evaluate` in a process of its own, which must succeed and not have imported torch."""
+
+    def call(*arguments):
+        code = (
+            "import sys\nfrom fedsynth_cli.app import run\n"
+            f"assert run({['evaluate', *map(str, arguments)]!r}) == 0\nassert 'torch' not in sys.modules"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+    return call
 
 
 @pytest.fixture
