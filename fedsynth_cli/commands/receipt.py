@@ -16,7 +16,8 @@ _CLIENT, _SERVER = "At a client", "At the server"
 def receipt() -> None:
     """Have the head of a client's ledger countersigned, so that it cannot be rewritten later without being noticed.
 
-    ask (client), give (server), keep (client). Not with secretly sampled clients: a receipt shows who took part.
+    ask (client), give (server), keep (client); each takes --json and --quiet. Not with secretly sampled clients: a
+    receipt shows who took part.
 
     Example: fedsynth receipt ask --round 1 --roster public/roster.json -o clients/00/outbox/head-0001.intoto.jsonl
     """

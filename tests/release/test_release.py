@@ -1,5 +1,6 @@
 """The gate: everything waits, leaves as it was held, and is entered when it leaves."""
 
+import io
 import json
 import multiprocessing
 from pathlib import Path
@@ -84,6 +85,24 @@ def test_rejected_files_are_kept_and_never_leave(client, message, fedsynth_json)
     (kept,) = (client.root / "private/rejected").iterdir()
     assert kept.read_bytes() == before
     assert decisions(client)[-1] == ("rejected", "person", True)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("typed", "decision", "picked"),
+    [("yes\ny\n", "released by a person, picked", True), ("y\nn\n", "released by a person", False),
+     ("no\nn\n", "rejected", None), ("\n", "waiting", None), ("perhaps\n", "waiting", None)],
+)  # fmt: skip
+def test_a_person_at_the_terminal_is_asked(client, message, fedsynth, monkeypatch, typed, decision, picked):
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    code, out, _ = fedsynth("release", client.root)
+    assert code == 0 and decision.split(",")[0].split()[0] in out
+    assert [entry.picked for entry in client.entries()] == ([] if picked is None else [picked])
+    assert message.exists() == (decision == "waiting")
 
 
 def test_to_list_decides_nothing(client, message, fedsynth):
