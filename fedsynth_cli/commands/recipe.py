@@ -15,6 +15,10 @@ from fedsynth_cli.options import Force, Json, Quiet, Rounds, Seed, Setting, Work
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from stages.recipes.recipe import Recipe
+
+_FORMATS = ["make", "dvc", "snakemake", "sh"]
+
 
 def recipe(
     name: Annotated[
@@ -24,12 +28,15 @@ def recipe(
     style: Annotated[
         str | None,
         typer.Option(
-            "--format", help="For which tool.", show_default=False, click_type=click.Choice(["make", "dvc", "sh"])
+            "--format",
+            help="For which tool.",
+            show_default=False,
+            click_type=click.Choice(_FORMATS),
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="File (make, sh) or folder (dvc); else stdout.", show_default=False),
+        typer.Option("--out", "-o", help="A file, or a folder for dvc; else stdout.", show_default=False),
     ] = None,
     run_folder: Annotated[str, typer.Option("--run", help="The run folder that the pipeline writes.")] = "run",
     preset: Annotated[str | None, typer.Option("--preset", help="A preset of the recipe.", show_default=False)] = None,
@@ -41,7 +48,7 @@ def recipe(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a recipe as a Makefile, a DVC pipeline or a shell script. Its files equal those of `run`, byte for byte.
+    """Write a recipe for Make, DVC, Snakemake or the shell. Its files equal those of `run`, byte for byte.
 
     `fedsynth recipe list` shows the recipes that there are. A pipeline is one run: of a recipe with a sweep, fix the
     values with --set and --seed.
@@ -50,7 +57,6 @@ def recipe(
     """
     from artifacts import atomic
     from artifacts.errors import UsageError
-    from stages.recipes import formats
     from stages.recipes.recipe import change, load_recipe
 
     output = Output(as_json=json, quiet=quiet)
@@ -58,7 +64,7 @@ def recipe(
         _list(output)
         return
     if style is None:
-        raise UsageError("--format is missing: give make, dvc or sh.")
+        raise UsageError("--format is missing: give make, dvc, snakemake or sh.")
     chosen = change(load_recipe(name, preset), setting or [], rounds)
     swept = [target for target in chosen.sweep if target != "seed"]  # --seed says which
     if swept:
@@ -67,16 +73,20 @@ def recipe(
             f"recipe {chosen.name} sweeps over {', '.join(swept)}, and a pipeline is one run. Fix it with {fixed}, "
             "or let `fedsynth run` run them all."
         )
-    count = workers or 2
+    given: dict[str, Any] = {"seed": seed, "workers": workers or 2, "out": run_folder}
     if style == "dvc":
+        from stages.recipes.dvc_format import dvc, ignored
+
         if out is None:
             raise UsageError("--format dvc writes dvc.yaml and params.yaml: give a folder with --out.")
-        files = {
-            out / file: text for file, text in formats.dvc(chosen, seed=seed, workers=count, out=run_folder).items()
-        }
+        files = {out / file: text for file, text in dvc(chosen, **given).items()}
+        if not (out / ".gitignore").exists():
+            files[out / ".gitignore"] = ignored(run_folder)
+        elif not set(ignored(run_folder).split()) <= set((out / ".gitignore").read_text().split()):
+            lines = " and ".join(ignored(run_folder).split())
+            output.warn(f"private data will stand in {run_folder}/: put {lines} into {out / '.gitignore'}.")
     else:
-        render = formats.makefile if style == "make" else formats.shell
-        text = render(chosen, seed=seed, workers=count, out=run_folder)
+        text = _rendered(style, chosen, given)
         if out is None:
             sys.stdout.write(text)
             return
@@ -84,6 +94,16 @@ def recipe(
     for path, content in files.items():
         atomic.write(path, [content.encode()], force=force, mode=0o755 if style == "sh" else 0o644)
     output.result({"out": [str(path) for path in files], "format": style})
+
+
+def _rendered(style: str, recipe: Recipe, given: dict[str, Any]) -> str:
+    if style == "snakemake":
+        from stages.recipes.snakemake_format import snakefile
+
+        return snakefile(recipe, **given)
+    from stages.recipes.formats import makefile, shell
+
+    return makefile(recipe, **given) if style == "make" else shell(recipe, **given)
 
 
 def _list(output: Output) -> None:

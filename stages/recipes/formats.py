@@ -1,4 +1,4 @@
-"""The same pipeline for the tool that you already use: a shell script, a Makefile, or DVC's files.
+"""The same pipeline for the tool that you already use: what all formats share, the shell script and the Makefile.
 
 Clients of one round share one `fedsynth batch`: importing torch takes longer than a small round of training.
 """
@@ -6,13 +6,10 @@ Clients of one round share one `fedsynth batch`: importing torch takes longer th
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-import yaml
-
-from stages.recipes.files import CURVE
 from stages.recipes.plan import partition_step, plan, planned_clients
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
@@ -20,66 +17,50 @@ from stages.recipes.step import Step
 Group = list[Step]
 
 
+def flags_of(step: Step, params: Mapping[str, Any] | None = None) -> list[str]:
+    """The parameters of a step, or some of them, on its command line."""
+    return _flags(step.params if params is None else params, switches=True)
+
+
 def shell(recipe: Recipe, *, seed: int, workers: int, out: str) -> str:
     """A POSIX shell script; its one argument is the run folder."""
     lines = [
         "#!/bin/sh",
-        *_about(recipe),
+        *header(recipe),
         "set -eu",
         f'RUN="${{1:-{out}}}"',
         f'WORKERS="${{WORKERS:-{workers}}}"',
         "",
     ]
-    for group in _groups(recipe, seed):
+    for group in invocations(recipe, seed):
         if len(group) == 1:
-            lines.append(f"fedsynth {_line(group[0], '$RUN')}")
+            lines.append(f"fedsynth {command_line(group[0], '$RUN')}")
         else:
             lines.append('fedsynth batch --quiet --workers "$WORKERS" <<EOF')
-            lines += [*_chains(group, "$RUN"), "EOF"]
+            lines += [*chained(group, "$RUN"), "EOF"]
     return "\n".join(lines) + "\n"
 
 
 def makefile(recipe: Recipe, *, seed: int, workers: int, out: str) -> str:
     """A Makefile for GNU make 4.3 or newer (grouped targets)."""
-    last = f"$(RUN)/{_groups(recipe, seed)[-1][-1].out}"
-    lines = [*_about(recipe), f"RUN ?= {out}", f"WORKERS ?= {workers}", "FEDSYNTH ?= fedsynth", ""]
-    lines += [f"all: {last}", ".PHONY: all", ""]
-    for group in _groups(recipe, seed):
+    groups = invocations(recipe, seed)
+    wanted = " ".join(f"$(RUN)/{name}" for name in ends(groups))
+    lines = [*header(recipe), f"RUN ?= {out}", f"WORKERS ?= {workers}", "FEDSYNTH ?= fedsynth", ""]
+    lines += [f"all: {wanted}", ".PHONY: all", ""]
+    for group in groups:
         outputs = " ".join(f"$(RUN)/{name}" for step in group for name in step.outputs)
-        inputs = " ".join(f"$(RUN)/{name}" for name in _read_by(group))
+        inputs = " ".join(f"$(RUN)/{name}" for name in inputs_of(group))
         lines.append(f"{outputs} &: {inputs}".rstrip())
         if len(group) == 1:
-            lines.append(f"\t$(FEDSYNTH) {_line(group[0], '$(RUN)')}")
+            lines.append(f"\t$(FEDSYNTH) {command_line(group[0], '$(RUN)')}")
         else:
-            chains = " \\\n\t  ".join(f"'{chain}'" for chain in _chains(group, "$(RUN)"))
+            chains = " \\\n\t  ".join(f"'{chain}'" for chain in chained(group, "$(RUN)"))
             lines.append(f"\t@printf '%s\\n' \\\n\t  {chains} \\\n\t  | $(FEDSYNTH) batch --quiet --workers $(WORKERS)")
         lines.append("")
     return "\n".join(lines)
 
 
-def dvc(recipe: Recipe, *, seed: int, workers: int, out: str) -> dict[str, str]:
-    """`dvc.yaml` and `params.yaml`. Evaluations are one stage: DVC lets a plot have one maker only."""
-    groups = _groups(recipe, seed)
-    evaluations = [step for group in groups for step in group if step.command == "evaluate"]
-    stages: dict[str, Any] = {}
-    for group in groups:
-        if group[0].command == "evaluate":
-            continue
-        name = group[0].command if not group[0].round else f"round-{group[0].round:04}-{_side(group)}"
-        stages[name] = _dvc_stage(group, out, workers)
-    stages["evaluate"] = _dvc_stage(evaluations, out, workers)
-    stages["evaluate"].pop("outs")
-    stages["evaluate"]["metrics"] = [{f"{out}/{step.out}": {"cache": False}} for step in evaluations]
-    pictures = [f"{out}/{name}" for step in evaluations for name in step.also_writes]
-    stages["evaluate"]["plots"] = [{f"{out}/{CURVE}": {"x": "round", "y": "accuracy", "cache": False}}, *pictures]
-    params = {step.command: dict(step.params) for group in groups for step in group if step.params}
-    return {
-        "dvc.yaml": yaml.safe_dump({"stages": stages}, sort_keys=False, width=1000),
-        "params.yaml": yaml.safe_dump(params, sort_keys=False),
-    }
-
-
-def _groups(recipe: Recipe, seed: int) -> list[Group]:
+def invocations(recipe: Recipe, seed: int) -> list[Group]:
     """Steps that one invocation handles together: all the clients of a round."""
     clients = planned_clients(recipe)
     steps = [partition_step(recipe, seed, clients), *plan(recipe, clients, seed)]
@@ -97,17 +78,24 @@ def _is_clients(step: Step) -> bool:
     return step.owner not in ("server", "simulation")
 
 
-def _side(group: Group) -> str:
+def side_of(group: Group) -> str:
     return "clients" if _is_clients(group[0]) else "server"
 
 
-def _read_by(group: Group) -> list[str]:
+def inputs_of(group: Group) -> list[str]:
     made = {name for step in group for name in step.outputs}
     read = [name for step in group if step.command != "partition" for name in (*step.inputs, *step.needs)]
     return [name for name in dict.fromkeys(read) if name not in made]
 
 
-def _chains(group: Group, root: str, *, params_file: str | None = None) -> Iterator[str]:
+def ends(groups: Sequence[Group]) -> list[str]:
+    """The files that no later step reads: whoever wants these gets all."""
+    read = {name for group in groups for step in group for name in (*step.inputs, *step.needs)}
+    made = [name for group in groups for step in group for name in step.outputs]
+    return [name for name in dict.fromkeys(made) if name not in read]
+
+
+def chained(group: Group, root: str, params: Callable[[Step], list[str]] = flags_of) -> Iterator[str]:
     """One line for each owner: its commands, one after the other. Evaluations wait for nobody."""
 
     def line_of(step: Step) -> str:
@@ -115,17 +103,14 @@ def _chains(group: Group, root: str, *, params_file: str | None = None) -> Itera
 
     for line in dict.fromkeys(map(line_of, group)):
         mine = [step for step in group if line_of(step) == line]
-        yield " && ".join(_line(step, root, params_file=params_file) for step in mine)
+        yield " && ".join(command_line(step, root, params) for step in mine)
 
 
-def _line(step: Step, root: str, *, params_file: str | None = None) -> str:
-    """The command line of a step, as a person would type it."""
-    words = [step.command]
+def command_line(step: Step, root: str, params: Callable[[Step], list[str]] = flags_of) -> str:
+    """The command line of a step, as a person would type it; `params` says how its parameters stand there."""
+    words = step.command.split()
     words += [name if step.command == "partition" else f"{root}/{name}" for name in step.inputs]
-    if params_file is not None and step.params:
-        words += ["--params", params_file]
-    else:
-        words += _flags(step.params)
+    words += params(step)
     words += _flags({k: _placed(k, v, root) for k, v in step.options.items()})
     words += ["--force", "--quiet", "-o", _out(step, root)]
     return " ".join(_quoted(word) for word in words)
@@ -144,40 +129,25 @@ def _quoted(word: str) -> str:
 
 
 def _placed(key: str, value: Any, root: str) -> Any:
-    return value if key in ("seed", "root", "download", "as", "parts", "apply") else f"{root}/{value}"
+    return value if key in ("seed", "root", "download", "as", "parts", "apply", "round") else f"{root}/{value}"
 
 
-def _flags(values: Mapping[str, Any]) -> list[str]:
+def _flags(values: Mapping[str, Any], *, switches: bool = False) -> list[str]:
+    """`switches`: what is false is said too, as a parameter may be true where nothing is said."""
     words: list[str] = []
     for key, value in values.items():
-        flag = f"--{key.replace('_', '-')}"
+        name = key.replace("_", "-")
         if isinstance(value, bool):
-            words += [flag] if value else []
+            words += [f"--{name}"] if value else [f"--no-{name}"] if switches else []
         elif value is not None:
-            words += [flag, str(value)]
+            words += [f"--{name}", str(value)]
     return words
 
 
-def _dvc_stage(group: Group, out: str, workers: int) -> dict[str, Any]:
-    lines = list(_chains(group, out, params_file="params.yaml"))
-    command = f"fedsynth {lines[0]}"
-    if len(lines) > 1 or " && " in lines[0]:
-        quoted = " ".join(shlex.quote(line) for line in lines)
-        command = f"printf '%s\\n' {quoted} | fedsynth batch --quiet --workers {workers}"
-    outs = [f"{out}/{name}" for step in group for name in step.outputs]
-    stage: dict[str, Any] = {"cmd": command}
-    params = sorted({step.command for step in group if step.params})
-    if params:
-        stage["params"] = params
-    deps = [f"{out}/{name}" for name in _read_by(group)]
-    if deps:
-        stage["deps"] = deps
-    stage["outs"] = outs
-    return stage
-
-
-def _about(recipe: Recipe) -> list[str]:
+def header(recipe: Recipe) -> list[str]:
+    # Masks are fresh each time; what is made of them is not.
+    what = "its updates and models are those of" if recipe.secure else "equal to"
     return [
         f"# {recipe.name}: {recipe.about}",
-        "# Written by `fedsynth recipe`; equal to `fedsynth run`, byte for byte.",
+        f"# Written by `fedsynth recipe`; {what} `fedsynth run`, byte for byte.",
     ]

@@ -1,0 +1,97 @@
+"""A recipe for DVC: `dvc.yaml`, and `params.yaml` with what is worth changing.
+
+Nothing goes into DVC's cache. It would keep copies of private data, `dvc push` would send them away, and the
+`.gitignore` that DVC writes beside a cached file would stand in an outbox without an entry in the ledger. DVC knows
+every file by its digest all the same, and runs again what depends on what has changed.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from stages.recipes.files import CURVE
+from stages.recipes.formats import Group, chained, flags_of, header, inputs_of, invocations, side_of
+from stages.recipes.recipe import Recipe
+from stages.recipes.step import Step
+
+PARAMS = "params.yaml"
+# With `persist` a stage stays out of the cache of runs too, which takes copies even of what is not to be cached.
+_NO_COPY = {"cache": False, "persist": True}
+
+
+def dvc(recipe: Recipe, *, seed: int, workers: int, out: str) -> dict[str, str]:
+    """The two files. Evaluations are one stage: DVC lets a plot have one maker only."""
+    groups = invocations(recipe, seed)
+    sections = _sections(recipe, [step for group in groups for step in group])
+    stages: dict[str, Any] = {}
+    for group in groups:
+        if group[0].command != "evaluate":
+            stages[_name(group, stages)] = _stage(group, out, workers, sections)
+    evaluations = [step for group in groups for step in group if step.command == "evaluate"]
+    stages["evaluate"] = _stage(evaluations, out, workers, sections)
+    stages["evaluate"].pop("outs")
+    stages["evaluate"]["metrics"] = [{f"{out}/{step.out}": _NO_COPY} for step in evaluations]
+    pictures = [{f"{out}/{name}": _NO_COPY} for step in evaluations for name in step.also_writes]
+    stages["evaluate"]["plots"] = [{f"{out}/{CURVE}": {"x": "round", "y": "accuracy", **_NO_COPY}}, *pictures]
+    first = "\n".join([*header(recipe), f"# Keep {out}/ out of git: private data stands there.", ""])
+    # Lines of any length: a folded command is hard to read, and aliases harder.
+    dumper = type("Dumper", (yaml.SafeDumper,), {"ignore_aliases": lambda *_: True})
+    return {
+        "dvc.yaml": first + yaml.dump({"stages": stages}, Dumper=dumper, sort_keys=False, width=10**9),
+        PARAMS: yaml.safe_dump(dict(sections), sort_keys=False),
+    }
+
+
+def ignored(out: str) -> str:
+    """What git must not see; the metrics it may, so that `dvc metrics diff` has something to compare."""
+    return f"/{out}/*\n!/{out}/metrics/\n"
+
+
+def _name(group: Group, taken: Mapping[str, Any]) -> str:
+    first = group[0]
+    name = f"round-{first.round:04}-{side_of(group)}" if first.round else first.command.replace(" ", "-")
+    same = sum(other == name or other.startswith(f"{name}-") for other in taken)
+    return f"{name}-{same + 1}" if same else name
+
+
+def _sections(recipe: Recipe, steps: list[Step]) -> dict[str, dict[str, Any]]:
+    """What `params.yaml` holds of each command: what the recipe says of it, or else what its first step takes."""
+    found: dict[str, dict[str, Any]] = {}
+    for step in steps:
+        if step.params and (step.section not in found or dict(step.params) == recipe.section(step.section)):
+            found[step.section] = dict(step.params)
+    return found
+
+
+def _reads_section(step: Step, sections: Mapping[str, Mapping[str, Any]]) -> bool:
+    """A step that takes less than its section says cannot read it: a state is not encoded like an update."""
+    section = sections.get(step.section)
+    return bool(step.params) and section is not None and section.keys() <= step.params.keys()
+
+
+def _stage(group: Group, out: str, workers: int, sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def params(step: Step) -> list[str]:
+        if not _reads_section(step, sections):
+            return flags_of(step)
+        section = sections[step.section]
+        own = {key: value for key, value in step.params.items() if key not in section or section[key] != value}
+        return ["--params", PARAMS, *flags_of(step, own)]
+
+    lines = list(chained(group, out, params))
+    command = f"fedsynth {lines[0]}"
+    if len(lines) > 1 or " && " in lines[0]:
+        quoted = " ".join(shlex.quote(line) for line in lines)
+        command = f"printf '%s\\n' {quoted} | fedsynth batch --quiet --workers {workers}"
+    stage: dict[str, Any] = {"cmd": command}
+    read = sorted({step.section for step in group if _reads_section(step, sections)})
+    if read:
+        stage["params"] = read
+    deps = [f"{out}/{name}" for name in inputs_of(group)]
+    if deps:
+        stage["deps"] = deps
+    stage["outs"] = [{f"{out}/{name}": _NO_COPY} for step in group for name in step.outputs]
+    return stage
