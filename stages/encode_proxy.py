@@ -109,7 +109,7 @@ def encode_proxy(
         **({"client": name} if name is not None else {}),
         "round": metadata.round,
         "cosine": round(encoded.cosine, 6),
-        "cosine_before_rounding": round(encoded.cosines[-1], 6),
+        "cosine_before_rounding": round(encoded.unrounded, 6),
         "iterations": len(encoded.cosines),
         "disclosures": list(metadata.disclosures),
     }

@@ -42,10 +42,14 @@ class Proxy:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """`cosine` is what the decoder gets, of the update that `decode` gives to the one that was meant."""
+    """`cosine` is what the decoder gets, of the update that `decode` gives to the one that was meant.
+
+    `unrounded` is what it would get if pixels were sent as they are; `cosines` are those of the search, step by step.
+    """
 
     proxy: Proxy
     cosine: float
+    unrounded: float
     cosines: list[float]
 
 
@@ -71,14 +75,17 @@ def encode(
         raise ValueError("the update is zero, or not finite: it points nowhere")
     angle = _angle(target, [part.numel() for part in module.parameters()], params)
     search = _by_labels if params.solver == "paper" else _by_residuals
-    found, cosines = search(module, target, first, angle, params=params, sent=sent, report=report)
-    proxy, cosine = max(found, key=lambda one: one[1])
+    images, finish, cosines = search(module, target, first, angle, params=params, report=report)
+    seen = sent(images)
+    proxy, cosine = finish(seen)
+    unrounded = cosine if torch.equal(seen, images) else finish(images)[1]
     if params.scale_by_cosine:
         proxy = replace(proxy, scales=proxy.scales * max(0.0, cosine))
-    return Encoded(proxy, cosine, cosines)
+    return Encoded(proxy, cosine, unrounded, cosines)
 
 
-Found = tuple[list[tuple[Proxy, float]], list[float]]
+# Images as the search left them, what makes a proxy of them as they are seen, and the cosines on the way.
+Found = tuple[Tensor, Callable[[Tensor], tuple[Proxy, float]], list[float]]
 
 
 def _by_labels(
@@ -88,7 +95,6 @@ def _by_labels(
     angle: RowCosines,
     *,
     params: TofuEncoding,
-    sent: Callable[[Tensor], Tensor],
     report: Callable[[int, int, float], None],
 ) -> Found:
     """Step 2 of Algorithm 1 as it is printed: Adam on images, labels and ratios."""
@@ -101,7 +107,7 @@ def _by_labels(
 
     cosines = _descend(parts, variables, optimiser, angle, params, report)
     images, labels, free = (variable.detach() for variable in variables)
-    return [_scaled(module, target, (sent(images), labels, torch.softmax(free, 0)))], cosines
+    return images, lambda seen: _scaled(module, target, (seen, labels, torch.softmax(free, 0))), cosines
 
 
 def _by_residuals(
@@ -111,14 +117,13 @@ def _by_residuals(
     angle: RowCosines,
     *,
     params: TofuEncoding,
-    sent: Callable[[Tensor], Tensor],
     report: Callable[[int, int, float], None],
 ) -> Found:
     """Adam on images and residuals; then, on the images as they are seen, the best residuals as labels and ratios."""
     images = first[0].detach().clone().requires_grad_()
     logits, leaves = _traced(module, images.detach())
-    even = torch.ones_like(target)
-    begun = Residuals(logits, leaves).solve(torch.zeros_like(logits), target, even, _FIRST_SOLVE).detach()
+    nothing, even = torch.zeros_like(logits), torch.ones_like(target)
+    begun = Residuals(logits, leaves).solve(nothing, target, even, _FIRST_SOLVE).detach()
     if not bool(begun.any()):
         begun = centred(first[1].detach())
     residuals = (begun / begun.square().mean().sqrt()).requires_grad_()
@@ -131,23 +136,27 @@ def _by_residuals(
         return list(torch.autograd.grad(logits, leaves, centred(residuals), create_graph=True))
 
     cosines = _descend(parts, [images, residuals], optimiser, angle, params, report)
-    seen = sent(images.detach())
+    last = centred(residuals.detach())
+    return images.detach(), lambda seen: _solved(module, target, seen, last, params), cosines
+
+
+def _solved(module: nn.Module, target: Tensor, seen: Tensor, best: Tensor, params: TofuEncoding) -> tuple[Proxy, float]:
+    """The best residuals for these images, from `best` on, as labels and ratios."""
     logits, leaves = _traced(module, seen)
     lengths = [leaf.numel() for leaf in leaves]
-    system, best = Residuals(logits, leaves), centred(residuals.detach())
-    tries = [best]
+    system, tries = Residuals(logits, leaves), [best]
     for _ in range(_LAST_SOLVES):
         now = system.gradient(best)
         if params.objective == "whole":  # least squares need the length that cosines do not
             best = best * (target @ now) / now.square().sum().clamp(min=_LEAST)
-            weights = even
+            weights = torch.ones_like(target)
         else:
             scales = _lengths(target, lengths) / _lengths(now, lengths).clamp(min=_LEAST)
             weights = torch.repeat_interleave(scales, torch.tensor(lengths, device=scales.device))
         best = system.solve(best, target, weights, _LAST_SOLVE).detach()
         tries.append(best)
     labelled = [as_labels(residuals, logits.detach()) for residuals in tries]
-    return [_scaled(module, target, (seen, *labels)) for labels in labelled], cosines
+    return max((_scaled(module, target, (seen, *labels)) for labels in labelled), key=lambda one: one[1])
 
 
 def _descend(

@@ -91,6 +91,7 @@ def test_fewer_bits_a_pixel_cost_little_and_the_file_is_smaller(fedsynth_json, r
     small = fedsynth_json("encode", model, update, *words, "--pixels", pixels, "--key", key, "-o", out)
     assert small["bytes"] < whole["bytes"]
     assert small["cosine"] == pytest.approx(whole["cosine"], abs=most)
+    assert small["cosine_before_rounding"] == whole["cosine_before_rounding"] == whole["cosine"]
 
 
 def changed(proxy, path, **tensors):
