@@ -7,8 +7,8 @@ what came after the last receipt still can.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -39,35 +39,59 @@ class Anchor:
     text: str
 
 
-def anchor(place: Place, roster: Roster | None, receipts: Iterable[Path] | None = None) -> Anchor:
+@dataclass(frozen=True)
+class Receipts:
+    """Files of receipts, each read once, however many clients are held against them. `wrong`: those not to be read."""
+
+    files: int = 0
+    lines: Mapping[str, Sequence[tuple[Path, Envelope]]] = field(default_factory=dict)
+    wrong: str = ""
+
+
+def read_receipts(paths: Iterable[Path]) -> Receipts:
+    """What stands in the files, by client. Who signed it is asked later, by `anchor`."""
+    lines: dict[str, list[tuple[Path, Envelope]]] = {}
+    files, wrong = 0, ""
+    for path in paths:
+        files += 1
+        try:
+            for envelope in envelope_file.read(path, kind="receipt").envelopes:
+                lines.setdefault(head_of(envelope).client, []).append((path, envelope))
+        except FedsynthError as error:
+            wrong = wrong or str(error)
+    return Receipts(files, lines, wrong)
+
+
+NO_RECEIPTS = Receipts()
+
+
+def anchor(place: Place, roster: Roster | None, given: Receipts = NO_RECEIPTS) -> Anchor:
     """Hold the ledger of a client's folder against its receipts. Free of torch, linear in the ledger and the receipts.
 
-    `receipts` are the files to look into, whole downlinks of the server's among them: lines on other clients are
-    passed over. Without it, those that the client kept in its private folder (`receipts_of`). An auditor gives those of
-    the server's outbox as well: a client who rewrites its ledger would not keep what gives it away. The ledger's own
-    chain is checked on the way; one that is broken raises `VerificationError`, as `ledger.read` does.
+    Those that the client kept in its private folder count, and those in `given`: an auditor gives what the server has
+    in its outbox (`read_receipts`), because a client who rewrites its ledger would not keep what gives it away. The
+    ledger's own chain is checked on the way; one that is broken raises `VerificationError`, as `ledger.read` does.
     """
-    book = ledger.read(place.ledger)
-    files = receipts_of(place) if receipts is None else list(receipts)
+    book, name = ledger.read(place.ledger), place.base.name
+    own = read_receipts(receipts_of(place))
     if place.is_server:
         return _unproved("unanchored", book, "nobody countersigns the server's ledger")
-    if not files:
+    if not own.files + given.files:
         return _unproved("unanchored", book, "no receipts: a ledger rewritten as a whole would not be noticed")
+    if own.wrong or given.wrong:
+        return _unproved("mismatch", book, own.wrong or given.wrong)
     if roster is None:
         return _unproved("unanchored", book, "there are receipts, but no roster to check them by")
     proved = 0
-    for path in files:
+    for path, envelope in (*own.lines.get(name, ()), *given.lines.get(name, ())):
         try:
-            for envelope in envelope_file.read(path, kind="receipt").envelopes:
-                said = head_of(envelope)
-                if said.client == place.base.name:
-                    check_receipt(envelope, roster, path)
-                    check_head(said, book, path)
-                    proved = max(proved, said.seq)
+            said = check_receipt(envelope, roster, path)
+            check_head(said, book, path)
         except FedsynthError as error:
             return _unproved("mismatch", book, str(error))
+        proved = max(proved, said.seq)
     if not proved:
-        return _unproved("unanchored", book, f"no receipt is for {place.base.name!r}")
+        return _unproved("unanchored", book, f"no receipt is for {name!r}")
     left = _open(book, proved)
     text = f"countersigned up to entry {proved}" + (f"; {left} after it not yet" if left else "")
     return Anchor("anchored", proved, len(book.entries), left, text)
@@ -84,11 +108,6 @@ def _open(book: Chain, seq: int) -> int:
 def receipts_of(place: Place) -> list[Path]:
     """The receipts that a client kept."""
     return sorted(place.private.glob(f"receipt*{SUFFIX}"))
-
-
-def given_receipts(server: Place) -> list[Path]:
-    """The receipts that a server gave, as they stand in its outbox."""
-    return sorted(server.outbox.glob(f"receipt*{SUFFIX}"))
 
 
 def check_receipt(envelope: Envelope, roster: Roster, where: Path) -> Head:

@@ -9,7 +9,7 @@ from artifacts.attestation import check_signed, check_true
 from artifacts.envelope_file import SUFFIX, EnvelopeArtifact
 from artifacts.errors import FedsynthError
 from artifacts.places import Place
-from artifacts.receipts import anchor, receipts_of
+from artifacts.receipts import Receipts, anchor, check_asked, check_receipt, read_receipts, receipts_of
 from artifacts.roster import Roster, read_roster
 from stages.audit.findings import AuditReport, Sent
 from stages.audit.outbound import Seen
@@ -29,10 +29,16 @@ def find_roster(folders: Sequence[Path], result: AuditReport) -> Roster | None:
 
 
 def check_envelopes(seen: Sequence[Seen], roster: Roster | None) -> Iterator[tuple[Seen, str]]:
-    """Every envelope in an outbox is true of a file beside it, and signed by the one whose file that is."""
+    """Every envelope in an outbox is true of a file beside it, and signed by the one whose file that is.
+
+    Heads and receipts are signed by whom they must be; what they say of a ledger, `check_anchor` holds against it.
+    """
     files = {one.sha256: one for one in seen}
     for one in seen:
-        if one.envelopes is None or one.metadata.kind != "envelope":
+        if one.envelopes is None:
+            continue
+        if one.metadata.kind != "envelope":
+            yield from ((one, what) for what in _check_heads(one.envelopes, roster))
             continue
         (about,) = one.metadata.inputs
         file = files.get(str(about.sha256))
@@ -47,17 +53,27 @@ def check_envelopes(seen: Sequence[Seen], roster: Roster | None) -> Iterator[tup
             yield one, str(error)
 
 
+def _check_heads(found: EnvelopeArtifact, roster: Roster | None) -> Iterator[str]:
+    check = check_receipt if found.metadata.kind == "receipt" else check_asked
+    if roster is None:
+        return
+    try:
+        for line in found.envelopes:
+            check(line, roster, found.path)
+    except FedsynthError as error:
+        yield str(error)
+
+
 def _federation(envelope: EnvelopeArtifact) -> str:
     return str(envelope.envelopes[1].statement["predicate"]["federation"])
 
 
-def check_anchor(place: Place, roster: Roster | None, given: Sequence[Path], sent: Sent, result: AuditReport) -> None:
+def check_anchor(place: Place, roster: Roster | None, given: Receipts, sent: Sent, result: AuditReport) -> None:
     """What the receipts, the client's own and those that the server gave, prove of the ledger."""
-    files = [*receipts_of(place), *given]
-    if not files:
+    if not receipts_of(place) and not given.files:
         return
     try:
-        found = anchor(place, roster, files)
+        found = anchor(place, roster, given)
     except FedsynthError:
         return  # the chain itself is broken, which is told already
     if found.state == "mismatch":
@@ -67,5 +83,7 @@ def check_anchor(place: Place, roster: Roster | None, given: Sequence[Path], sen
     result.add("note", "anchor", place.ledger, found.text)
 
 
-def receipts_in(folders: Sequence[Path]) -> list[Path]:
-    return [path for folder in folders if folder.is_dir() for path in sorted(folder.glob(f"receipt*{SUFFIX}"))]
+def receipts_in(folders: Sequence[Path]) -> Receipts:
+    """Read once, for all clients."""
+    found = (path for folder in folders if folder.is_dir() for path in sorted(folder.glob(f"receipt*{SUFFIX}")))
+    return read_receipts(found)

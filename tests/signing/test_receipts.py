@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +11,7 @@ from artifacts import envelope_file, ledger
 from artifacts.digests import ZEROS, canonical_json, sha256_hex
 from artifacts.errors import InputError, VerificationError
 from artifacts.places import Place
-from artifacts.receipts import anchor, given_receipts
+from artifacts.receipts import NO_RECEIPTS, anchor, read_receipts
 from artifacts.roster import read_roster
 from stages.receipt import ask, give, keep
 
@@ -25,8 +27,8 @@ def receipted(federation):
     return federation
 
 
-def anchored(federation, name="a", **more):
-    return anchor(Place(federation.place(name)), read_roster(federation.roster), **more)
+def anchored(federation, name="a", given=()):
+    return anchor(Place(federation.place(name)), read_roster(federation.roster), read_receipts(given))
 
 
 def rewrite(path, change):
@@ -50,7 +52,7 @@ def test_a_receipt_anchors_what_stands_before_it(receipted):
     found = anchored(receipted)
     assert (found.state, found.seq, found.open) == ("anchored", 2, 1) and "1 after it not yet" in found.text
     give([receipted.ask("a", 2)], receipted.receipts(2), roster=receipted.roster)
-    found = anchored(receipted, receipts=given_receipts(Place(receipted.place("server"))))
+    found = anchored(receipted, given=[receipted.receipts(), receipted.receipts(2)])
     assert (found.state, found.seq, found.open) == ("anchored", 4, 0)
 
 
@@ -80,16 +82,17 @@ def test_who_throws_its_receipts_away_is_found_by_the_servers(receipted):
     rewrite(receipted.place("a") / "egress.jsonl", lambda entries: entries.pop(0))
     (receipted.place("a") / "private/receipt-0001.intoto.jsonl").unlink()
     assert anchored(receipted).state == "unanchored"
-    assert anchored(receipted, receipts=[receipted.receipts()]).state == "mismatch"
+    assert anchored(receipted, given=[receipted.receipts()]).state == "mismatch"
 
 
 def test_without_receipts_roster_or_client_nothing_is_proved(receipted):
     place = Place(receipted.place("a"))
     assert anchor(place, None).state == "unanchored"
-    assert anchored(receipted, receipts=[]).state == "unanchored"
     assert anchored(receipted, "server").state == "unanchored"
+    (receipted.place("a") / "private/receipt-0001.intoto.jsonl").unlink()
+    assert anchor(place, read_roster(receipted.roster), NO_RECEIPTS).state == "unanchored"
     kept = receipted.place("b") / "private/receipt-0001.intoto.jsonl"
-    found = anchored(receipted, receipts=[kept])  # only b's line stands there
+    found = anchored(receipted, given=[kept])  # only b's line stands there
     assert found.state == "unanchored" and "no receipt is for 'a'" in found.text
 
 
@@ -180,6 +183,26 @@ def test_no_receipts_where_clients_are_sampled_in_secret(federation):
     publish(federation.place("server") / "outbox/model-0001.safetensors", [b"x"], about, force=False)
     with pytest.raises(InputError, match="secret sampling"):
         give([federation.ask("a")], federation.receipts(), roster=federation.roster)
+
+
+def test_the_audit_checks_who_signed(receipted, empty, fedsynth, fedsynth_json):
+    """Forged heads and receipts that are properly entered in their ledgers: only the signature is wrong."""
+    from artifacts import keys, roster
+
+    assert "PASS, anchored" in fedsynth_json("audit", receipted.root)["verdict"]
+    stranger = empty("stranger")
+    stranger.found(stranger.roster)
+    secrets = {
+        name: roster.signing_key(keys.read(stranger.key(name)), "envelopes") for name in ("a", "server")
+    }  # fmt: skip
+    (asked,) = envelope_file.read(receipted.head("a")).envelopes
+    envelope_file.write(receipted.head("a", 2), (replace(asked, signatures={}).signed(secrets["a"]),), force=False)
+    envelope_file.write(receipted.receipts(2), (asked.signed(secrets["server"]),), force=False)
+    code, out, _ = fedsynth("audit", receipted.root, "--json")
+    found = {(Path(f["where"]).name, f["check"]) for f in json.loads(out)["findings"] if f["level"] == "failure"}
+    assert code == 5
+    assert {("head-0002.intoto.jsonl", "envelopes"), ("receipts-0002.intoto.jsonl", "envelopes")} <= found
+    assert ("egress.jsonl", "anchor") in found
 
 
 def test_the_commands(federation, fedsynth_json):
