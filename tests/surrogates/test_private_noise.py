@@ -58,6 +58,36 @@ def test_feddm_releases_noise_of_its_scale_for_classes_that_nobody_has(net, some
     assert draws.shape == (20, 8, 8 + 10 + 1)
     assert has_scale(draws, 0.65)
     assert not has_scale(draws, 0.65 * 2 / 3) and not has_scale(draws, 0.65 * 3 / 2)
+    assert abs(np.corrcoef(draws.reshape(20, -1)) - np.eye(20)).max() < 0.45, "each look has its own"
+
+
+def test_each_access_draws_its_records_anew(net, some, monkeypatch):
+    """With the coins of the access before, ten accesses would be one sample: amplification would count once."""
+    module, data = net("mlp", size=8, dtype=torch.float32), some(20, size=8, dtype=torch.float32)
+    seen = {"fedlap": [], "feddm": []}
+
+    def noted(name, original, rows_of):
+        def note(*arguments, **options):
+            seen[name].append({image.numpy().tobytes() for image in rows_of(arguments)})
+            return original(*arguments, **options)
+
+        return note
+
+    monkeypatch.setattr(fedlap, "noisy_gradient", noted("fedlap", fedlap.noisy_gradient, lambda a: a[2][0]))
+    monkeypatch.setattr(feddm, "clipped_class_sums", noted("feddm", feddm.clipped_class_sums, lambda a: a[2].images))
+    options = {
+        "sampling_rate": 0.5,
+        "mechanism": GaussianMechanism(clip_norm=1.0, noise_multiplier=1.0, expected_size=10),
+    }
+    gradient = fedlap.NoisyGradient(module, data, streams=secret(5), **options)
+    means = feddm.NoisyMeans(module, data, num_classes=3, count_share=0.25, streams=secret(5), **options)
+    same = drawn_transformation((), torch.Generator())
+    for access in range(1, 11):
+        gradient(fedlap.Point(start_weights(module), access, same), None)
+        means(start_weights(module), access)
+    for samples in seen.values():
+        assert len({frozenset(sample) for sample in samples}) == 10
+        assert 60 < sum(map(len, samples)) < 140
 
 
 def test_feddm_means_and_the_classes_that_stand_out(net, some):
