@@ -62,6 +62,7 @@ class _Run:
         self.names = [f"{i:03}" for i in range(clients)]
         self.there = self.names[:masking]
         self.taken: dict[str, list[float]] = {}
+        self.processor: dict[str, list[float]] = {}
         self.model = folder / "public/model.safetensors"
         about = Metadata(kind="model", stage="init-model", custody="public", round=0, versions={})
         tensors_file.write(self.model, {"w": np.zeros(parameters, np.float32)}, about)
@@ -91,9 +92,14 @@ class _Run:
         return self.folder / "server/outbox" / f"{step}.safetensors"
 
     def time(self, step: str, act: Callable[[], object]) -> None:
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         act()
         self.taken.setdefault(step, []).append(time.perf_counter() - start)
+        self.processor.setdefault(step, []).append(time.process_time() - used)
+
+    def middle(self, *steps: str) -> float:
+        """Of the processor's time, which others on the machine do not change much: the sum of the steps' medians."""
+        return sum(float(np.median(self.processor[step])) for step in steps)
 
     def collect(self, step: str, to: str, who: list[str], terms: Terms | None = None) -> None:
         files = [self.up(name, step) for name in who]
@@ -148,9 +154,14 @@ class _Run:
         what = f"{len(self.names)} clients, {self.parameters:,} parameters"
         client = middle["keys"] + middle["shares"] + middle["mask"]
         yield _row(f"{what}: a client, to its mask", "encode", client, middle["encode"], seconds, middle)
+        used = self.middle("keys", "shares", "mask")
+        yield _row(f"{what}: its processor time", "encode", used, self.middle("encode"), seconds, {})
         yield _row(f"{what}: reading one", "reading a message", middle["add"], middle["average"], seconds, {})
+        yield _row(f"{what}: its processor time", "a message", self.middle("add"), self.middle("average"), seconds, {})
         plain = middle["average"] * len(there)
         yield _row(f"{what}: all masks off", f"{len(there)} messages", middle["uncover"], plain, seconds, {})
+        plain = self.middle("average") * len(there)
+        yield _row(f"{what}: its processor time", "the same", self.middle("uncover"), plain, seconds, {})
         name = self.there[0]
         masked, message = (self.up(name, file).stat().st_size for file in ("masked", "message"))
         yield _row(f"{what}: the masked update", "a message", masked, message, _bytes, {})
@@ -183,8 +194,12 @@ class _Run:
         middle = {step: float(np.median(times)) for step, times in self.taken.items()}
         client = sum(middle[step] for step in ("keys", "shares", "mask", "confirm", "unmask"))
         yield _row(f"{what}: a client", "encode", client, middle["encode"], seconds, middle)
+        used = self.middle("keys", "shares", "mask", "confirm", "unmask")
+        yield _row(f"{what}: its processor time", "encode", used, self.middle("encode"), seconds, {})
         server = sum(self.taken["collect"]) + middle["sum"]
         yield _row(f"{what}: the server", "aggregate", server, middle["aggregate"], seconds, {"sum": middle["sum"]})
+        used = sum(self.processor["collect"]) + self.middle("sum")
+        yield _row(f"{what}: its processor time", "aggregate", used, self.middle("aggregate"), seconds, {})
         sent = sum(self.up(name, step).stat().st_size for step in _STEPS)
         yield _row(
             f"{what}: sent by a client", "its message", sent, self.up(name, "message").stat().st_size, _bytes, {}
