@@ -180,6 +180,7 @@ def _audit_place(outbox: _Outbox, given: Given | None, recorded: set[str], resul
     spending = SpendBook.read(place) if secret is not None else SpendBook(place.key)
     if spending.problem is not None:
         result.add("failure", "chain", spending.path, spending.problem)
+    sent.without_noise |= any(entry.picked for entry in book.entries)
     for one in seen:
         _count(one, sent)
         client = None if place.is_server else place.base.name

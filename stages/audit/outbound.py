@@ -56,7 +56,7 @@ def look_at(path: Path, watch: Watch) -> Seen | Problem:
         seen = how(path, watch)
     except FedsynthError as error:
         named: dict[Any, str] = {MetadataError: "params", PromiseError: "tensors"}
-        return named.get(type(error.__cause__), "digest"), str(error)
+        return named.get(type(error.__cause__), "digest"), str(error).removeprefix(f"{path} is ")
     return seen
 
 

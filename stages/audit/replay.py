@@ -31,8 +31,9 @@ from stages.versions import versions
 if TYPE_CHECKING:
     from stages.torch_setup import Device
 
-# Fresh keys and masks come from the operating system and are forgotten; signatures are checked by `verify`.
-_FRESH = ("secagg-keys", "secagg-shares", "secagg-survivors", "secagg-unmask", "head", "receipt", "envelope")
+# Fresh keys and masks come from the operating system and are forgotten.
+_FRESH = ("secagg-keys", "secagg-shares", "secagg-survivors", "secagg-unmask")
+_SIGNED = ("head", "receipt", "envelope")
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,9 @@ class Replay:
 
     def _outbound(self, one: Seen) -> Replayed:
         if one.metadata.kind in _FRESH:
-            return Replayed(one.path, "not replayable", f"a {one.metadata.kind} is made fresh each time")
+            return Replayed(one.path, "not replayable", "keys and masks are fresh each time")
+        if one.metadata.kind in _SIGNED:
+            return Replayed(one.path, "not replayable", "no computation: its signature is checked instead")
         try:
             earlier = self._sources(one.metadata)
         except UnreplayableError as error:
