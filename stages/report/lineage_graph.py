@@ -25,6 +25,9 @@ Side = Literal["private", "left", "server", "given"]
 # What every round hands to the next: a graph of one round begins there.
 _HANDED_ON = ("model", "state", "proxy", "surrogate")
 
+# Signatures speak of files; nothing is made from them.
+_ABOUT_FILES = ("envelope", "head", "receipt")
+
 
 @dataclass(frozen=True)
 class Node:
@@ -84,7 +87,7 @@ class LineageReader:
         result = Graph()
         for who, files in self._sent.items():
             for file in files:
-                if (file.round or 0) == round and file.sha256:
+                if (file.round or 0) == round and file.sha256 and file.kind not in _ABOUT_FILES:
                     self._add(self._place(who).outbox / file.file, round, result)
         return result
 

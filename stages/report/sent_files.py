@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from artifacts import dataset_file, ledger, tensors_file
+from artifacts import dataset_file, envelope_file, ledger, tensors_file
 from artifacts.errors import FedsynthError
 from artifacts.kinds import KINDS
 from artifacts.metadata import Metadata
@@ -88,7 +88,11 @@ def metadata_of(path: Path) -> Metadata | None:
     if path.is_symlink() or not path.is_file():
         return None
     try:
-        return dataset_file.read_metadata(path) if path.suffix == ".parquet" else tensors_file.read_header(path)[0]
+        if path.suffix == ".parquet":
+            return dataset_file.read_metadata(path)
+        if path.name.endswith(envelope_file.SUFFIX):
+            return envelope_file.read(path).metadata
+        return tensors_file.read_header(path)[0]
     except FedsynthError:
         return None
 
