@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stages.torch_setup import Device
 
 MOST_IMAGES = 100_000
-_LARGEST = 1e30
+_LARGEST, _LARGEST_CHANGE = 1e30, 1e6
 
 
 def sent_pixels(images: NDArray[np.float32], pixels: Literal["float32", "float16", "uint8"]) -> dict[str, NDArray[Any]]:
@@ -119,6 +119,9 @@ def decoded(path: Path, model: TensorArtifact, device: Device = "auto") -> Tenso
     others = (on_device(artifact.tensors[name]) for name in ("labels", "weights", "scales"))
     found = decode(module, Proxy(on_device(seen_pixels(dict(artifact.tensors))), *others))
     update = {name: part.detach().cpu().numpy() for name, part in found.items()}
-    if not all(np.isfinite(part).all() for part in update.values()):
-        raise InputError(f"{path}: the update that it stands for is not finite. Leave it out.")
+    if not all((np.abs(part) <= _LARGEST_CHANGE).all() for part in update.values()):  # nor where it is not a number
+        raise InputError(
+            f"{path}: the update that it stands for changes a weight by more than {_LARGEST_CHANGE:g}: its scales are "
+            "wrong. Leave it out."
+        )
     return replace(artifact, tensors={**update, **averages})

@@ -108,6 +108,7 @@ def changed(proxy, path, **tensors):
         ({"labels": np.zeros((4, 3), np.float32)}, "labels"),
         ({"scales": np.ones(3, np.float32)}, "scales"),
         ({"scales": np.full(4, 1e38, np.float32)}, "no update has"),
+        ({"scales": np.full(4, 1e20, np.float32)}, "its scales are wrong"),
         ({"scales": np.full(4, -1.0, np.float32)}, "below 0"),
         ({"weights": np.full(4, -1.0, np.float32)}, "below 0"),
         ({"range": np.zeros(2, np.float32)}, "range"),
