@@ -14,7 +14,7 @@ from typing import Any, Literal
 from artifacts import atomic, chain
 from artifacts.digests import is_sha256
 from artifacts.errors import VerificationError
-from artifacts.places import Place, in_outbox
+from artifacts.places import Place, in_outbox, pending_for
 
 Decision = Literal["released", "rejected"]
 By = Literal["rules", "person"]
@@ -30,7 +30,7 @@ def destination(path: Path) -> Path:
     place = Place.of(path)
     if place is None or not in_outbox(path) or not os.path.lexists(place.policy):
         return path
-    return place.pending / path.name
+    return pending_for(path)
 
 
 def log_of(place: Place) -> Path:

@@ -66,6 +66,12 @@ def in_pending(path: Path) -> bool:
     return path.absolute().parent.name == PENDING
 
 
+def pending_for(path: Path) -> Path:
+    """Where a file that is meant for an outbox waits."""
+    known = path if path.parent.name == OUTBOX else path.absolute()  # `-o FILE`, typed inside the outbox
+    return known.parent.parent / PENDING / path.name
+
+
 def is_leaving(path: Path) -> bool:
     """Whether a file written there leaves, at once or once it is released."""
     return in_outbox(path) or in_pending(path)

@@ -16,7 +16,7 @@ import click
 import typer
 
 from artifacts.errors import UsageError
-from artifacts.places import PENDING, in_outbox
+from artifacts.places import in_outbox, pending_for
 from stages.hyperparameters import HyperParameters, Variants
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.", show_default=False)]
@@ -64,7 +64,7 @@ Setting = Annotated[
 
 def gated(out: Path, gate: bool) -> Path:
     """Where a file that leaves is written under `--gate`: beside the outbox, in `pending/`."""
-    return out.parent.with_name(PENDING) / out.name if gate and in_outbox(out) else out
+    return pending_for(out) if gate and in_outbox(out) else out
 
 
 # A recipe's section may say these beside the hyper-parameters; on the command line they are arguments.

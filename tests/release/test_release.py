@@ -225,7 +225,7 @@ def test_a_sheet_shows_the_images(client, forge, fedsynth_json):
     assert sheet.is_relative_to(client.root / "private") and sheet.read_bytes().startswith(b"\x89PNG")
 
 
-def test_stages_say_that_a_file_is_held(client, fedsynth, forge, tmp_path):
+def test_stages_say_that_a_file_is_held(client, fedsynth, forge, tmp_path, monkeypatch):
     from artifacts import lineage, tensors_file
     from artifacts.metadata import Metadata
 
@@ -241,6 +241,9 @@ def test_stages_say_that_a_file_is_held(client, fedsynth, forge, tmp_path):
     (client.root / "private/policy.yaml").unlink()
     code, _, _ = fedsynth("encode", model, update, "--gate", "-o", client.outbox("other.safetensors"))
     assert code == 0 and client.names("outbox") == [] and len(client.names("pending")) == 2
+    monkeypatch.chdir(client.root / "outbox")  # a name alone, typed inside the outbox
+    code, _, _ = fedsynth("encode", model, update, "--gate", "-o", "third.safetensors")
+    assert code == 0 and client.names("outbox") == [] and len(client.names("pending")) == 3
 
 
 def test_where_nothing_waits(client, fedsynth, tmp_path):
