@@ -14,7 +14,7 @@ from typing import Any, Literal
 from artifacts import atomic, chain
 from artifacts.digests import is_sha256
 from artifacts.errors import VerificationError
-from artifacts.places import Place, in_outbox, pending_for
+from artifacts.places import Place, in_outbox, in_pending, pending_for
 
 Decision = Literal["released", "rejected"]
 By = Literal["rules", "person"]
@@ -31,6 +31,13 @@ def destination(path: Path) -> Path:
     if place is None or not in_outbox(path) or not os.path.lexists(place.policy):
         return path
     return pending_for(path)
+
+
+def make_room(path: Path) -> None:
+    """The folder for a file that waits: nobody else may look into it."""
+    if in_pending(path):
+        with atomic.explained(path):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def log_of(place: Place) -> Path:

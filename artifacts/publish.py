@@ -45,6 +45,7 @@ def publish(path: Path, chunks: Sequence[bytes | memoryview], metadata: Metadata
     if not is_leaving(path):
         atomic.write(path, chunks, force=force)
         return digest
+    gate.make_room(gate.destination(path))
     # Staged outside the outbox: whatever stands in there, even for a moment, has its entry.
     with atomic.staged(path, chunks, staging=path.absolute().parent.parent) as temporary:
         _send(temporary, path, digest, metadata, force=force)
@@ -57,6 +58,7 @@ def publish_staged(temporary: Path, path: Path, metadata: Metadata, *, force: bo
     `temporary` is on the same file system as `path`; the caller removes it afterwards, if it is still there.
     """
     prepare(path, metadata.custody, force=force)
+    gate.make_room(gate.destination(path))
     with atomic.explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         digest = sha256_file(temporary)
@@ -82,8 +84,6 @@ def release(temporary: Path, path: Path, metadata: Metadata, *, picked: bool, fo
 def _send(temporary: Path, path: Path, digest: str, metadata: Metadata, *, force: bool) -> None:
     target = gate.destination(path)
     if in_pending(target):
-        with atomic.explained(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
         gate.hold(temporary, target, digest, force=force)
     else:
         _enter_and_place(temporary, path, digest, metadata, picked=False, force=force)

@@ -24,6 +24,7 @@ def decisions(client):
 def test_behind_a_policy_everything_waits(client, message, fedsynth_json):
     assert client.names("outbox") == [] and client.names("pending") == ["message.safetensors"]
     assert client.entries() == []
+    assert (client.root / "pending").stat().st_mode & 0o077 == 0
     (row,) = fedsynth_json("release", client.root)["files"]
     assert (row["decision"], row["kind"], row["epsilon"]) == ("waiting", "message", "∞")
     assert row["disclosures"] == ["update"] and row["policy"] == "no rule for a message"
