@@ -5,7 +5,6 @@ import pytest
 
 from artifacts import tensors_file
 from artifacts.errors import InputError
-from artifacts.kinds import KINDS
 
 
 def proxy(**changes):
@@ -46,22 +45,22 @@ BROKEN = [
 IDS = [f"{kind}-{number}" for number, (kind, _, _) in enumerate(BROKEN)]
 
 
-def target(folder, kind):
-    leaves = "outbound" in KINDS[kind].custodies and "private" not in KINDS[kind].custodies
+def target(folder, forge, kind):
+    leaves = forge.metadata(kind).custody == "outbound"
     return folder / ("outbox" if leaves else "private") / "f.safetensors"
 
 
 @pytest.mark.parametrize(("kind", "tensors", "message"), BROKEN, ids=IDS)
 def test_a_broken_promise_is_not_written(tmp_path, forge, kind, tensors, message):
     with pytest.raises(ValueError, match=message):
-        tensors_file.write(target(tmp_path, kind), tensors, forge.metadata(kind))
+        tensors_file.write(target(tmp_path, forge, kind), tensors, forge.metadata(kind))
     assert forge.snapshot(tmp_path) == {}
 
 
 @pytest.mark.parametrize(("kind", "tensors", "message"), BROKEN, ids=IDS)
 def test_a_broken_promise_is_not_read(tmp_path, forge, monkeypatch, kind, tensors, message):
     """The same files, written by someone who does not check."""
-    path = target(tmp_path, kind)
+    path = target(tmp_path, forge, kind)
     with monkeypatch.context() as careless:
         careless.setattr(tensors_file, "_check_promises", forge.no_check)
         tensors_file.write(path, tensors, forge.metadata(kind))
@@ -73,7 +72,7 @@ def test_a_broken_promise_is_not_read(tmp_path, forge, monkeypatch, kind, tensor
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(("kind", "dtype"), [("model", "f4"), ("update", "f4"), ("message", "f2")])
 def test_nan_and_infinity_are_not_read(tmp_path, forge, monkeypatch, bad, kind, dtype):
-    path = target(tmp_path, kind)
+    path = target(tmp_path, forge, kind)
     array = np.zeros((2, 5), dtype)
     array[1, 3] = bad
     with monkeypatch.context() as careless:
