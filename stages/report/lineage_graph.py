@@ -97,7 +97,7 @@ class LineageReader:
     def _add(self, path: Path, round: int, graph: Graph) -> str:
         """The node of a file, and before it the nodes of all that it was made from."""
         digest = self._digest_of.get(path)
-        who, side = self._files[digest][1:] if digest is not None else (path.parent.parent.name, "private")
+        who, side = self._kept(path) if digest is None else self._files[digest][1:]
         key = path.relative_to(self._run.root).as_posix()
         if key in graph.nodes:
             return key
@@ -112,10 +112,14 @@ class LineageReader:
             graph.edges[source, key] = None
         return key
 
+    def _kept(self, path: Path) -> tuple[str, Side]:
+        who = path.parent.parent.name
+        return who, "server" if who == "server" else "private"
+
     def _recorded(self, path: Path) -> Iterator[InputRef]:
         """What the server made a file of its outbox from, which the file itself does not say."""
         record = self._run.server.private / f"{path.stem}.lineage.json"
-        if path.parent == self._run.server.outbox and record.exists():
+        if path.parent.parent == self._run.server.base and record.exists():
             try:
                 yield from lineage.read_record(record)
             except FedsynthError:
@@ -124,7 +128,8 @@ class LineageReader:
     def _source(self, reference: InputRef, number: int, of: str, who: str, round: int, graph: Graph) -> str:
         if reference.sha256 in self._files:
             return self._add(self._files[reference.sha256][0], round, graph)
-        at_home = self._at_home(who, reference)
+        # What all participants made alike, TOFU's models, is shown where the server has it.
+        at_home = self._at_home(who, reference) or self._at_home("server", reference)
         if at_home is not None:
             return self._add(at_home, round, graph)
         committed = reference.commitment is not None
@@ -135,8 +140,8 @@ class LineageReader:
         return key
 
     def _at_home(self, who: str, reference: InputRef) -> Path | None:
-        """The participant's own private file; for a private report only."""
-        if not self._private or who == "public":
+        """The participant's own private file: a client's for a private report only, the server's by its digest."""
+        if who == "public" or not (self._private or (who == "server" and reference.sha256 is not None)):
             return None
         if who not in self._opened:
             place = self._place(who)

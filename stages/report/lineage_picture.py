@@ -11,9 +11,9 @@ from markupsafe import Markup
 from stages.report.lineage_graph import Graph, Node
 
 _MOST_CLIENTS = 5  # drawn one by one
-_WIDTH, _HEIGHT, _ACROSS, _BETWEEN, _MARGIN = 168, 46, 56, 14, 8
+_WIDTH, _HEIGHT, _ACROSS, _BETWEEN, _MARGIN = 190, 46, 56, 14, 8
 _LANE = 20  # below all boxes, for arrows that pass by a column
-_LETTERS = 23
+_LETTERS = 22
 _WORDS = {
     "private": "stays with the client",
     "left": "left the client",

@@ -56,6 +56,10 @@ CUT_OFF = """[...document.querySelectorAll('svg[role=img] text')].filter(t => {
   return a.left < b.left - 1 || a.right > b.right + 1 || a.top < b.top - 1 || a.bottom > b.bottom + 1;
 }).map(t => t.textContent)"""
 
+OUT_OF_ITS_BOX = """[...document.querySelectorAll('.box text')].filter(t =>
+  t.getBoundingClientRect().right > t.closest('.box').querySelector('rect').getBoundingClientRect().right - 2
+).map(t => t.textContent)"""
+
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
@@ -78,7 +82,7 @@ def test_it_is_whole_and_readable(browser, rich_page, width, scheme):
     assert browser.ask(OVER_THE_EDGE) == []
     browser.ask("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert browser.ask("document.documentElement.scrollWidth") <= width
-    assert browser.ask(CUT_OFF) == []
+    assert browser.ask(CUT_OFF) == [] and browser.ask(OUT_OF_ITS_BOX) == []
     ratio, text = browser.ask(CONTRAST)
     assert ratio >= 4.5, text
     paper = browser.ask("getComputedStyle(document.body).backgroundColor")
@@ -91,6 +95,7 @@ def test_the_checks_of_this_file_can_fail(browser, tmp_path):
         "<!doctype html><body style='background:#fff'><section><h2></h2></section><p style='color:#999'>pale</p>"
         "<div style='width:2000px'>wide</div><img src='http://127.0.0.1:9/x.png'><script>console.error('no')</script>"
         "<svg role='img' width='20' height='20'><text x='0' y='15'>a long word</text></svg>"
+        "<svg><g class='box'><rect width='30' height='20' fill='#fff'/><text x='0' y='15'>another</text></g></svg>"
     )
     browser.open(page, width=360, scheme="light")
     assert browser.complaints() and len(browser.requests()) == 2
@@ -98,6 +103,7 @@ def test_the_checks_of_this_file_can_fail(browser, tmp_path):
     assert browser.ask(BROKEN_IMAGES) == 1
     assert browser.ask("document.documentElement.scrollWidth") > 360
     assert browser.ask(OVER_THE_EDGE) and browser.ask(CUT_OFF) == ["a long word"]
+    assert browser.ask(OUT_OF_ITS_BOX) == ["another"]
     ratio, text = browser.ask(CONTRAST)
     assert ratio == pytest.approx(2.85, abs=0.01) and text == "pale"
 
