@@ -64,7 +64,7 @@ def test_the_first_variate_is_the_update_over_steps_and_rate(scaffold_run):
         (["aggregate", "MODEL0", "SENT1", "--as", "state", "--clients", "1", "--state", "DOWN1", "-o", "DOWN"], 3,
          "is of round 1"),
         (["aggregate", "MODEL0", "MESSAGE1", "--as", "state", "--clients", "1", "-o", "DOWN"], 3, "a state is needed"),
-        (["aggregate", "MODEL0", "SENT1", "-o", "DOWN"], 3, "a message or update is needed"),
+        (["aggregate", "MODEL0", "SENT1", "-o", "DOWN"], 3, "a message or update or proxy is needed"),
         (["aggregate", "MODEL0", "MESSAGE1", "--rule", "fednova", "-o", "DOWN"], 3, "--tell-steps"),
         (["aggregate", "MODEL0", "MESSAGE1", "--rule", "feddyn", "-o", "DOWN"], 2, "--clients"),
         (["aggregate", "MODEL0", "MESSAGE1", "--rule", "feddyn", "--clients", "3", "-o", "DOWN"], 2, "--state-out"),
