@@ -9,7 +9,6 @@ SETTING="--set partition.scheme=classes --set partition.classes_per_client=2 --s
 DP="--set train-client.privacy_rounds=5 --set train-client.local_steps=20"
 
 for recipe in fedavg fedprox scaffold; do
-    # The step size is the best of 0.01, 0.03, 0.1 and 0.3 for FedAvg after six rounds.
     fedsynth run "$recipe" $SETTING --set partition.alpha=null --set train-client.learning_rate=0.03 \
         --rounds "$ROUNDS" --sweep seed=0,1,2 --quiet -o "$FOLDER/$recipe"
 done
