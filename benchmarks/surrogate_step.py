@@ -28,9 +28,7 @@ from stages.privacy.mechanism import GaussianMechanism
 from stages.privacy.streams import CONTEXT, SecretStream
 from stages.torch_setup import set_up
 
-ABOUT = (
-    "a client's round of FedLAP and of FedDM by parts, its steps against bare passes (32-wide ConvNets)"
-)
+ABOUT = "a client's round of FedLAP and of FedDM by parts, its steps against bare passes (32-wide ConvNets)"
 _GOAL = 1.3
 # The side of the images, the records of a client, the network; real batches at each point, FedDM's looks.
 _CASES: dict[str, tuple[int, int, dict[str, Any], int, int]] = {
