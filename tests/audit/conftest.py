@@ -1,10 +1,15 @@
 """One run with a file of every kind that leaves, made once by typing commands; each case damages a copy of it."""
 
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
 from fedsynth_cli.app import run as run_command_line
+from stages.audit import audit
+
+sys.path.append(str(Path(__file__).parent))  # where tests find the folder `tampering`
 
 CLIENTS = ("00", "01", "02")
 
@@ -54,7 +59,8 @@ def every_kind(finished_run, tmp_path_factory):
         typed("receipt ask --round 2 --roster {r} -o {o}/head-0002.intoto.jsonl", o=out, r=roster)
     heads = " ".join(f"{root}/clients/{client}/outbox/head-0002.intoto.jsonl" for client in CLIENTS)
     typed("receipt give {h} --roster {r} -o {d}/receipts-0002.intoto.jsonl", h=heads, r=roster, d=down)
-    return root
+    yield root
+    assert audit(root).passed  # no test has changed it
 
 
 def _secagg(root, model, down, roster):
@@ -84,7 +90,11 @@ def _secagg(root, model, down, roster):
 
 @pytest.fixture
 def tampered(every_kind, tmp_path):
-    """A copy to damage."""
+    """A copy to damage: client 01 and the server. The other clients and what is public are links."""
     target = tmp_path / "run"
-    shutil.copytree(every_kind, target)
+    (target / "clients").mkdir(parents=True)
+    for name in ("public", "clients/00", "clients/02"):
+        (target / name).symlink_to(every_kind / name)
+    for name in ("clients/01", "server"):
+        shutil.copytree(every_kind / name, target / name)
     return target

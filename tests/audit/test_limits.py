@@ -2,18 +2,20 @@
 
 import json
 
+from tampering.every_case import CASES
+from tampering.run import Run
+
 from artifacts import ledger
 from stages.audit import audit
 
 
-def test_a_ledger_rewritten_before_any_receipt_passes_as_unanchored(tampered, helper, forge):
-    tampering = helper("audit/tampering.py")
-    run = tampering.Run(tampered, forge)
+def test_a_ledger_rewritten_before_any_receipt_passes_as_unanchored(tampered, forge):
+    run = Run(tampered, forge)
     for receipt in (tampered / "server/outbox").glob("receipt*"):
         receipt.unlink()
     book = json.loads((tampered / "server/private/egress.jsonl").read_text().splitlines()[0])
     assert book["seq"] == 1
-    tampering.CASES["the ledger rewritten from the start, one file less"].do(run)
+    CASES["the ledger rewritten from the start, one file less"].do(run)
     report = audit(run.client, received=[tampered / "public", tampered / "server/outbox"])
     assert report.passed
     assert "unanchored" in report.verdict

@@ -1,7 +1,7 @@
 """`audit --replay`: the same bytes again, nothing charged, nothing left behind; and what only it can catch."""
 
 import numpy as np
-import pytest
+from tampering.run import Run
 
 from artifacts import keys, tensors_file
 from stages.audit import ReplayOptions, audit
@@ -14,9 +14,9 @@ def replayed(root, **options):
     return audit(root / "clients/01", received=received, replay=ReplayOptions(device="cpu", **options))
 
 
-def hide_bits(tampering, tampered, forge):
+def hide_bits(tampered, forge):
     """An insider puts a text into the lowest bits of a message's numbers; everything else fits again."""
-    run = tampering.Run(tampered, forge)
+    run = Run(tampered, forge)
     found = tensors_file.read(run.out / "message-0002.safetensors").tensors
     name = max(found, key=lambda n: found[n].size)
     bits = found[name].view(np.uint32).reshape(-1).copy()
@@ -24,11 +24,6 @@ def hide_bits(tampering, tampered, forge):
     bits[: len(text)] = bits[: len(text)] & ~np.uint32(1) | text
     hidden = {name: bits.view(np.float32).reshape(found[name].shape)}
     run.rewrite("message", hidden, file="message-0002.safetensors")
-
-
-@pytest.fixture(scope="session")
-def tampering(helper):
-    return helper("audit/tampering.py")
 
 
 def test_everything_that_is_computed_comes_out_again(every_kind):
@@ -45,8 +40,8 @@ def test_everything_that_is_computed_comes_out_again(every_kind):
     assert {path.name: path.read_bytes() for path in private.iterdir()} == before
 
 
-def test_bits_hidden_in_numbers_are_caught_by_replay_alone(tampered, tampering, forge):
-    hide_bits(tampering, tampered, forge)
+def test_bits_hidden_in_numbers_are_caught_by_replay_alone(tampered, forge):
+    hide_bits(tampered, forge)
     client, received = tampered / "clients/01", [tampered / "public", tampered / "server/outbox"]
     assert audit(client, received=received).passed
     report = replayed(tampered)
@@ -54,8 +49,8 @@ def test_bits_hidden_in_numbers_are_caught_by_replay_alone(tampered, tampering, 
     assert report.replayed["different"] == 1
 
 
-def test_within_a_tolerance_they_are_not_and_it_says_so(tampered, tampering, forge):
-    hide_bits(tampering, tampered, forge)
+def test_within_a_tolerance_they_are_not_and_it_says_so(tampered, forge):
+    hide_bits(tampered, forge)
     report = replayed(tampered, tolerance=1e-4)
     assert report.passed
     assert report.replayed["within tolerance"] == 1

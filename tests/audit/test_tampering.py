@@ -6,44 +6,41 @@
 from pathlib import Path
 
 import pytest
+from tampering.every_case import CASES, table
+from tampering.run import Run
 
 from stages.audit import CHECKS, audit
 
-
-@pytest.fixture(scope="session")
-def tampering(helper):
-    return helper("audit/tampering.py")
+# These are audited with the whole run as well, which takes longer: what is done at the server, and one of each kind.
+IN_THE_RUN = {what for what, one in CASES.items() if one.at_server} | {cases[0] for cases in table().values()}
 
 
-def pytest_generate_tests(metafunc):
-    if "what" in metafunc.fixturenames:
-        import importlib.util
-
-        spec = importlib.util.spec_from_file_location("tampering_names", Path(__file__).with_name("tampering.py"))
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        metafunc.parametrize("what", list(module.CASES))
+def audit_client(root):
+    return audit(root / "clients/01", received=[root / "public", root / "server/outbox"])
 
 
-def test_before_anything_is_done_nothing_is_found(every_kind):
-    report = audit(every_kind)
+@pytest.mark.parametrize("audited", [audit, audit_client])
+def test_before_anything_is_done_nothing_is_found(every_kind, audited):
+    report = audited(every_kind)
     assert report.passed, report.findings
     assert report.verdict.startswith("PASS, anchored (simulation)")
 
 
-def test_it_is_caught(tampered, tampering, forge, what):
-    one = tampering.CASES[what]
-    one.do(tampering.Run(tampered, forge))
-    report = audit(tampered)
-    found = {finding.check for finding in report.findings if finding.level == "failure"}
-    assert one.checks & found, report.findings
-    assert report.verdict.startswith("FAIL")
+@pytest.mark.parametrize("what", CASES)
+def test_it_is_caught(tampered, forge, what):
+    one = CASES[what]
+    one.do(Run(tampered, forge))
+    for audited in [audit_client] * (not one.at_server) + [audit] * (what in IN_THE_RUN):
+        report = audited(tampered)
+        found = {finding.check for finding in report.findings if finding.level == "failure"}
+        assert one.checks & found, report.findings
+        assert report.verdict.startswith("FAIL")
 
 
-def test_the_table_of_what_is_caught_by_which_check(tampering):
-    rows = [f"| {g} | {check} | {len(cases)} | {cases[0]} |" for (g, check), cases in tampering.table().items()]
-    rows.append(f"| all | | {len(tampering.CASES)} | |")
+def test_the_table_of_what_is_caught_by_which_check():
+    rows = [f"| {g} | {check} | {len(cases)} | {cases[0]} |" for (g, check), cases in table().items()]
+    rows.append(f"| all | | {len(CASES)} | |")
     print("\n".join(rows))
     guide = (Path(__file__).parents[2] / "docs/audit.md").read_text()
     assert [row for row in rows if row not in guide] == []
-    assert {one.check for one in tampering.CASES.values()} == CHECKS.keys() - {"replay"}
+    assert {one.check for one in CASES.values()} == CHECKS.keys() - {"replay"}
