@@ -159,8 +159,8 @@ def reject(one: Waiting, *, seen_private: bool) -> Path:
 
 def sheets(one: Waiting) -> list[Path]:
     """Contact sheets of the images in the file, in the private folder; none where it has no images."""
-    from stages.inspect.pictures import KINDS as WITH_IMAGES
     from stages.inspect.pictures import images_in, write_sheets
+    from stages.pictures.sent_images import KINDS as WITH_IMAGES
 
     metadata = one.file.metadata
     if metadata.kind not in WITH_IMAGES:

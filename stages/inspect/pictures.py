@@ -9,35 +9,27 @@ from numpy.typing import NDArray
 
 from artifacts import atomic
 from artifacts.errors import InputError, UsageError
-from stages.data.dataset_images import load_dataset
-from stages.data.images import LabelledImages, to_bytes
+from stages.data.images import LabelledImages
+from stages.data.parquet_source import MAX_CLASSES
 from stages.pictures.contact_sheet import contact_sheets
+from stages.pictures.sent_images import KINDS, read_images
 from stages.progress import Summary
-from stages.proxy_file import seen_pixels
 
-KINDS = ("dataset", "surrogate", "proxy")
 _MOST_SHEETS = 20
 _HALF = "▀"  # its upper half in the colour of one pixel, what is behind it in that of the pixel below
 
 
 def images_in(about: Summary) -> LabelledImages:
-    """The images of a file that `inspect` has described, as bytes; the class of a proxy's is its largest label."""
+    """The images of a file that `inspect` has described, as bytes."""
     path = Path(about["file"])
     if not about["artifact"] or about["kind"] not in KINDS:
         raise UsageError(f"{path} holds no images: {' and '.join(KINDS)} do.")
-    if about["kind"] == "dataset":
-        return load_dataset(path).content
-    from artifacts import tensors_file
-
-    tensors = dict(tensors_file.read(path).tensors)
-    pixels, labels = seen_pixels(tensors), tensors["labels"]
-    if about["kind"] == "proxy":
-        low, high = float(pixels.min()), float(pixels.max())
-        pixels, labels = (pixels - low) / max(high - low, 1e-12) * 2 - 1, labels.astype(np.float32).argmax(axis=1)
-    shown = to_bytes(pixels)
-    shown = shown[:, :3] if shown.shape[1] >= 3 else shown[:, :1]
-    names = tuple(str(number) for number in range(int(labels.max(initial=0)) + 1))
-    return LabelledImages(shown, labels.astype(np.int64), names)
+    found = read_images(path, about["kind"])
+    low, high = int(found.labels.min(initial=0)), int(found.labels.max(initial=0))
+    if low < 0 or high >= MAX_CLASSES:
+        raise InputError(f"{path}: labels must be 0 to {MAX_CLASSES - 1}, found {low} to {high}.")
+    names = found.class_names or tuple(str(number) for number in range(high + 1))
+    return LabelledImages(found.images, found.labels, names)
 
 
 def write_sheets(content: LabelledImages, about: Summary, out: Path, *, force: bool) -> list[Path]:

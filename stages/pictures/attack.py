@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.data.images import to_bytes
 from stages.pictures.render import plain_style, png_bytes
+from stages.pictures.sent_images import visible
 
 _COLUMNS, _COLUMNS_OF_TWO = 10, 6  # at most, in one block and in each of two
 _CELL, _CAPTION, _NAMES, _BETWEEN = 0.8, 0.24, 1.6, 0.45  # inches
@@ -60,7 +60,7 @@ def attack_picture(rows: Sequence[AttackRow]) -> bytes:
                         continue
                     place = (start + column * _CELL) / width, 1 - (top + 0.92 * _CELL) / total
                     axes = figure.add_axes((*place, 0.9 * _CELL / width, 0.9 * _CELL / total))
-                    axes.imshow(_visible(image), interpolation="nearest")
+                    axes.imshow(_in_colours(image), interpolation="nearest")
                     axes.set_xticks([])
                     axes.set_yticks([])
                     for spine in axes.spines.values():
@@ -69,7 +69,6 @@ def attack_picture(rows: Sequence[AttackRow]) -> bytes:
         return png_bytes(figure)
 
 
-def _visible(image: NDArray[np.floating[Any]]) -> NDArray[np.uint8]:
-    """−1…1 as black to white, beyond that clipped; of three channels or more the first three are colours."""
-    kept = to_bytes(image[:3] if len(image) >= 3 else image[:1])
+def _in_colours(image: NDArray[np.floating[Any]]) -> NDArray[np.uint8]:
+    kept = visible(image)
     return np.broadcast_to(kept, (3, *kept.shape[1:])).transpose(1, 2, 0)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.data.images import to_bytes
 from stages.pictures.contact_sheet import blown_up
 from stages.pictures.render import plain_style, png_bytes
+from stages.pictures.sent_images import visible
 from stages.pictures.surrogates import spread
 
 _DPI = 100
@@ -61,7 +61,7 @@ def surrogate_sheet(rounds: Sequence[SheetRound]) -> bytes:
             if row is None or not len(row):
                 continue
             top = _HEAD + number * cell[0]
-            for column, image in enumerate(blown_up(_visible(row[:columns]), zoom)):
+            for column, image in enumerate(blown_up(visible(row[:columns]), zoom)):
                 left = _NAMES + place * block + column * cell[1]
                 canvas[top - _GAP : top + cell[0], left - _GAP : left + cell[1]] = _FRAME
                 canvas[top : top + image.shape[0], left : left + image.shape[1]] = image
@@ -83,11 +83,6 @@ def surrogate_sheet(rounds: Sequence[SheetRound]) -> bytes:
                 axes.text(_MARGIN, middle, _short(f"client {client}"), fontsize=8, va="center", parse_math=False)
             axes.text(_NAMES - 10, middle, f"class {label}", fontsize=8, va="center", ha="right")
         return png_bytes(figure, dpi=_DPI)
-
-
-def _visible(images: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """−1…1 as black to white, beyond that clipped; of three channels or more the first three are colours."""
-    return to_bytes(images[:, :3] if images.shape[1] >= 3 else images[:, :1])
 
 
 def _head(rounds: Sequence[SheetRound], every: int, columns: tuple[int, int], rows: tuple[int, int]) -> str:

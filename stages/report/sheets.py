@@ -6,19 +6,15 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from artifacts import tensors_file
 from artifacts.errors import FedsynthError
 from artifacts.places import RunFolder
-from stages.data.dataset_images import load_dataset
-from stages.data.images import to_bytes
 from stages.data.png import encode_png
+from stages.pictures.sent_images import KINDS, SentImages, read_images
 from stages.pictures.surrogates import spread
-from stages.proxy_file import seen_pixels
 from stages.report.sent_files import SentFile
 
 MOST_SHEETS = 24
@@ -26,7 +22,6 @@ _MOST_IMAGES = 60
 _ACROSS = 500  # pixels of the screen that a sheet may take: two of them beside each other, one on a phone
 _SHOWN = 32  # pixels that a small image is blown up to at least, in whole steps
 _GAP = 1
-_KINDS = ("dataset", "surrogate", "proxy")
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ def sheets(run: RunFolder, sent: Mapping[str, Sequence[SentFile]]) -> tuple[list
     wanted: list[tuple[Path, SentFile]] = []
     for who, files in sent.items():
         outbox = (run.server if who == "server" else run.client(who)).outbox
-        for kind in _KINDS:
+        for kind in KINDS:
             mine = [file for file in files if file.kind == kind and (outbox / file.file).is_file()]
             # What the server deals out are the clients' images again.
             if mine and not (who == "server" and kind == "dataset"):
@@ -57,12 +52,13 @@ def sheets(run: RunFolder, sent: Mapping[str, Sequence[SentFile]]) -> tuple[list
 
 def _sheet(path: Path, file: SentFile) -> Iterator[Sheet]:
     try:
-        images, labels, scale = _images(path, file.kind)
+        found = read_images(path, file.kind)
     except (FedsynthError, ValueError):
         return  # the audit says what is wrong with it
+    images = found.images
     if not len(images):
         return
-    order = np.argsort(labels, kind="stable")
+    order = np.argsort(found.labels, kind="stable")
     rows = np.array(spread(list(order), _MOST_IMAGES))
     who = "the server" if file.who == "server" else f"client {file.who}"
     when = f", round {file.round}" if file.round else ""
@@ -72,32 +68,18 @@ def _sheet(path: Path, file: SentFile) -> Iterator[Sheet]:
     png = base64.b64encode(encode_png(canvas)).decode("ascii")
     yield Sheet(
         f"{file.kind} from {who}{when}",
-        f"{file.file}: {shown}, by class. {scale}".strip(),
+        f"{file.file}: {shown}, by class. {_scale(file.kind, found)}".strip(),
         f"data:image/png;base64,{png}",
         canvas.shape[1] * zoom,
         canvas.shape[0] * zoom,
     )
 
 
-def _images(path: Path, kind: str) -> tuple[NDArray[np.uint8], NDArray[np.int64], str]:
-    """Images, classes, and how the pixels are shown."""
-    if kind == "dataset":
-        content = load_dataset(path).content
-        return content.images, content.labels, ""
-    tensors: dict[str, NDArray[Any]] = dict(tensors_file.read(path, kind=kind).tensors)
-    if kind == "surrogate":
-        words = "Shown clipped to −1 … 1, black to white; the pixels sent go beyond."
-        return _visible(to_bytes(tensors["images"].astype(np.float32))), tensors["labels"], words
-    pixels = seen_pixels(tensors)
-    low, high = float(pixels.min()), float(pixels.max())
-    scaled = (pixels - low) / max(high - low, 1e-12) * 2 - 1
-    classes = tensors["labels"].astype(np.float32).argmax(axis=1)
-    return _visible(to_bytes(scaled)), classes, f"Black is {low:.2g}, white {high:.2g}."
-
-
-def _visible(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Of three channels or more the first three are colours."""
-    return images[:, :3] if images.shape[1] >= 3 else images[:, :1]
+def _scale(kind: str, found: SentImages) -> str:
+    """How the pixels are shown."""
+    if found.ends is not None:
+        return f"Black is {found.ends[0]:.2g}, white {found.ends[1]:.2g}."
+    return "Shown clipped to −1 … 1, black to white; the pixels sent go beyond." if kind == "surrogate" else ""
 
 
 def _grid(images: NDArray[np.uint8], *, columns: int) -> NDArray[np.uint8]:

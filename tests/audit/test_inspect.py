@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from safetensors.numpy import save_file
+from tampering.run import Run
 
 from stages.inspect.pictures import half_blocks
 
@@ -76,6 +77,15 @@ def test_a_contact_sheet(every_kind, tmp_path, fedsynth_json, name):
     assert about["sheets"] == [str(tmp_path / "sheet.png")]
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert min(sheet.size) > 100
+
+
+def test_labels_that_are_no_classes_are_refused(tampered, tmp_path, forge, fedsynth):
+    run = Run(tampered, forge)
+    labels = run.tensors("surrogate")["labels"].copy()
+    labels[0] = 4711_1968_02_29  # as many names would fill the memory
+    run.rewrite("surrogate", {"labels": labels})
+    code, _, err = fedsynth("inspect", run.path("surrogate"), "--images", tmp_path / "sheet.png")
+    assert (code, "471119680229" in err) == (3, True)
 
 
 def test_pictures_only_where_there_are_some(every_kind, tmp_path, fedsynth):
