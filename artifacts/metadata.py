@@ -174,7 +174,7 @@ class SealedMetadata:
 def parse(text: str) -> SealedMetadata:
     """Read the JSON object. Anything unknown, missing, repeated or not in canonical form is refused."""
     try:
-        fields = json.loads(text, object_pairs_hook=_no_repeats)
+        fields = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise MetadataError(f"the metadata is not JSON ({error})") from error
     _require(isinstance(fields, dict), "the metadata is not a JSON object")
@@ -216,6 +216,9 @@ def parse(text: str) -> SealedMetadata:
     again = metadata.to_json(payload_sha256=sealed.payload_sha256, seal_sha256=sealed.seal_sha256)
     try:
         canonical = canonical_json(again) == text
+        if not canonical:
+            # A repeated key is not in canonical form either; to look for one in every file takes as long as to read it.
+            json.loads(text, object_pairs_hook=_no_repeats)
     except RecursionError as error:
         raise MetadataError("the metadata is nested too deeply") from error
     _require(canonical, "the metadata is not in canonical form")

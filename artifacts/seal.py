@@ -12,14 +12,14 @@ from typing import BinaryIO
 
 from artifacts.digests import ZEROS
 
-_FIELD = "seal_sha256"
+_PLAIN = b'"seal_sha256":"'
+_ESCAPED = _PLAIN.replace(b'"', b'\\"')
 _CHUNK = 1 << 20
 
 
 def find(data: bytes | memoryview, *, escaped: bool) -> int:
     """Where the 64 digits stand. `escaped`: the JSON is itself inside a JSON string, as in safetensors."""
-    quote = '\\"' if escaped else '"'
-    pattern = f"{quote}{_FIELD}{quote}:{quote}".encode()
+    pattern = _ESCAPED if escaped else _PLAIN
     raw = bytes(data)
     start = raw.find(pattern)
     if start < 0 or raw.find(pattern, start + 1) >= 0:
