@@ -64,7 +64,9 @@ class Ancestry:
         for kept in self.shelf.files.values():
             for reference in kept.metadata.inputs:
                 digest = reference.sha256
-                if digest is not None and digest not in self.shelf.files and not self._is_given(digest):
+                if digest is None or digest in self.shelf.files or digest in self.own:
+                    continue  # a device alone follows what it sent itself
+                if not self._is_given(digest):
                     yield kept, f"its input {reference.role!r} is neither private here nor from the server"
 
     def _is_given(self, digest: str) -> bool:

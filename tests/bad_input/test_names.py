@@ -61,7 +61,7 @@ def test_what_leaves_is_written_into_an_outbox_only_and_what_stays_never(run_cop
     everything = commands(run_copy)
     client = run_copy / "clients/00"
     wrong = {
-        "encode-update": client / "private/m.safetensors",
+        "encode-update": client / "m.safetensors",
         "train-data": client / "outbox/u.safetensors",
         "decode-message": client / "outbox/u.safetensors",
         "init-like": run_copy / "server/outbox/m.safetensors",

@@ -26,8 +26,9 @@ def about(client, **changes):
         "stage": "synthesize",
         "custody": "outbound",
         "client": client,
-        "params": PARAMS,
-        "disclosures": ("class_counts", "derived_images"),
+        "method": "ddpm",
+        "params": {**PARAMS, "labels": "frequency"},
+        "disclosures": ("class_counts", "class_set", "derived_images"),
         "versions": {"fedsynth": "0"},
     }
     return Metadata(**fields | changes)
