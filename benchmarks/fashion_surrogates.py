@@ -1,17 +1,19 @@
 """FedLAP and FedDM against FedAvg, FedProx and SCAFFOLD on FashionMNIST, at equal rounds and at equal bytes.
 
-Five clients with two classes each, a ConvNet of width 32, 10 images for each class, 8 batches a point, 5 rounds, one
-seed. Only where ../shared/data is.
+Five clients with two classes each, a ConvNet of width 32, 10 images for each class, 8 batches a point, 5 rounds,
+three seeds. Only where ../shared/data is.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import os
+import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from measuring import SHARED_DATA, Row, Setting, seconds
 
@@ -20,6 +22,7 @@ from stages.recipes.runner import run
 
 ABOUT = "FedLAP, FedDM and averaging on FashionMNIST, at equal rounds and bytes (only where ../shared/data is)"
 _ROUNDS = 5
+_SEEDS = (0, 1, 2)
 _DATA = (
     "partition.source=fashion-mnist", f"partition.root={SHARED_DATA}", "partition.clients=5",
     "partition.scheme=classes", "partition.classes_per_client=2", "partition.alpha=null", "init-model.arch=convnet",
@@ -48,29 +51,43 @@ _METHODS = {
 def measure(setting: Setting) -> Iterator[Row]:
     if setting.quick or not SHARED_DATA.is_dir():
         return
-    found: dict[str, dict[str, Any]] = {}
-    for name, (recipe, settings) in _METHODS.items():
+    found: dict[str, list[_Run]] = {name: [] for name in _METHODS}
+    for seed, (name, (recipe, settings)) in itertools.product(_SEEDS, _METHODS.items()):
         start = time.perf_counter()
-        folder = setting.folder / name
+        folder = setting.folder / f"{name}-{seed}"
         summary = run(
-            change(load_recipe(recipe), (*_DATA, *settings), _ROUNDS), folder, seed=0, workers=os.cpu_count() or 1
+            change(load_recipe(recipe), (*_DATA, *settings), _ROUNDS), folder, seed=seed, workers=os.cpu_count() or 1
         )
-        sent = _bytes_by_round(folder)
-        found[name] = {"curve": [point["accuracy"] for point in summary["curve"]], "sent": sent}
+        one = _Run([point["accuracy"] for point in summary["curve"]], _bytes_by_round(folder))
+        found[name].append(one)
         yield Row(
-            what=f"{name}, {_ROUNDS} rounds",
+            what=f"{name}, {_ROUNDS} rounds, seed {seed}",
             against="(no peer)",
-            ours=f"{summary['accuracy']:.1%} in {seconds(time.perf_counter() - start)}",
-            theirs=f"{sum(sent) / 1e6:.2f} MB up",
-            raw=found[name],
+            ours=f"{one.curve[-1]:.1%} in {seconds(time.perf_counter() - start)}",
+            theirs=f"{sum(one.sent) / 1e6:.2f} MB up",
+            raw=dataclasses.asdict(one),
         )
-    least = min(sum(one["sent"]) for one in found.values())
-    for name, one in found.items():
-        rounds = sum(1 for number in range(1, _ROUNDS + 1) if sum(one["sent"][:number]) <= least)
+    least = min(sum(one.sent) for runs in found.values() for one in runs)
+    for name, runs in found.items():
         yield Row(
-            what=f"{name}, within {least / 1e6:.2f} MB", against="(no peer)",
-            ours=f"{one['curve'][rounds]:.1%}", theirs=f"{rounds} rounds",
+            what=f"{name}, {_ROUNDS} rounds, all seeds", against="(no peer)",
+            ours=_spread([one.curve[-1] for one in runs]), theirs=f"{sum(runs[0].sent) / 1e6:.2f} MB up",
         )  # fmt: skip
+        rounds = sum(1 for number in range(1, _ROUNDS + 1) if sum(runs[0].sent[:number]) <= least)
+        yield Row(
+            what=f"{name}, within {least / 1e6:.2f} MB, all seeds", against="(no peer)",
+            ours=_spread([one.curve[rounds] for one in runs]), theirs=f"{rounds} rounds",
+        )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    curve: list[float]
+    sent: list[int]
+
+
+def _spread(accuracies: list[float]) -> str:
+    return f"{statistics.mean(accuracies):.1%} ± {statistics.stdev(accuracies) * 100:.1f}"
 
 
 def _bytes_by_round(folder: Path) -> list[int]:
