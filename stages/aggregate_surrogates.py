@@ -23,7 +23,6 @@ from artifacts.places import is_leaving
 from artifacts.publish import prepare
 from artifacts.tensors_file import TensorArtifact
 from stages.evaluate import prepare_kept
-from stages.messages import check_claims
 from stages.methods.params.feddm import FedDmOptimisation
 from stages.methods.params.fedlap import FedLapOptimisation
 from stages.model_file import network_of, read_model, round_of, to_module
@@ -31,6 +30,7 @@ from stages.nets.params import InputShape
 from stages.next_model import for_clients, record_participants, with_past
 from stages.progress import Report, Summary, silent
 from stages.randomness import stream_seed
+from stages.surrogate_file import read_surrogate
 from stages.verify import check_same, require_signed
 from stages.versions import versions
 
@@ -171,19 +171,11 @@ def _read(path: Path, model: TensorArtifact, shape: InputShape, params: Optimisa
 
     from stages.methods.surrogate_nets import LabelledSet, gradient, start_weights
 
-    metadata, specs = tensors_file.read_header(path)
-    check_claims(path, metadata, model, kinds=("surrogate",))
-    if metadata.method != params.rule:
-        raise InputError(f"{path} is a surrogate of {metadata.method}; this is --rule {params.rule}.")
-    sizes = {spec.name: spec.shape for spec in specs}
-    _check_sizes(path, sizes, shape, params)
-    artifact = tensors_file.read(path, kind="surrogate")
+    artifact = read_surrogate(path, model, shape, rule=params.rule, images_per_class=params.images_per_class)
     images, labels = artifact.tensors["images"], artifact.tensors["labels"]
     largest = float(np.max(np.abs(images)))
     if not largest <= LARGEST_PIXEL:
         raise InputError(f"{path} has pixels of up to {largest:g}, beyond {LARGEST_PIXEL:g}: no image. Leave it out.")
-    if not (labels.min() >= 0 and labels.max() < shape.num_classes):
-        raise InputError(f"{path} has labels from {labels.min()} to {labels.max()} for {shape.num_classes} classes.")
     _check_claimed(path, artifact, params, sum(1 for _ in module.parameters()))
     where = next(module.parameters()).device
     content = LabelledSet(
@@ -193,21 +185,6 @@ def _read(path: Path, model: TensorArtifact, shape: InputShape, params: Optimisa
     if not all(bool(torch.isfinite(part).all()) for part in first.values()):
         raise InputError(f"{path}: the model's gradient on these images is not finite. Leave it out.")
     return _Received(artifact, content)
-
-
-def _check_sizes(path: Path, sizes: Mapping[str, Sequence[int]], shape: InputShape, params: Optimisation) -> None:
-    """By the header alone, before anything large is read."""
-    count, *found = sizes["images"]
-    wanted = [shape.channels, shape.height, shape.width]
-    if list(found) != wanted:
-        raise InputError(f"{path} does not fit the model: its images are {list(found)}, the model takes {wanted}.")
-    if not count:
-        raise InputError(f"{path} holds no images.")
-    if params.images_per_class is not None and count > params.images_per_class * shape.num_classes:
-        raise InputError(
-            f"{path} holds {count:,} images; agreed are {params.images_per_class} for each of {shape.num_classes} "
-            "classes. Leave it out."
-        )
 
 
 def _check_claimed(path: Path, artifact: TensorArtifact, params: Optimisation, layers: int) -> None:

@@ -7,7 +7,7 @@ and the inputs alone give the same bytes again, and nobody else can begin from t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,6 @@ from artifacts.tensors_file import TensorArtifact
 from stages.data.dataset_images import DescribedDataset, describe_dataset, load_described
 from stages.data.images import LabelledImages, to_pixels
 from stages.evaluate import prepare_private
-from stages.methods.labels import labels_of, parsed_labels
 from stages.methods.params.feddm import FedDmEncoding
 from stages.methods.params.fedlap import FedLapEncoding
 from stages.methods.params.surrogates import SurrogateSet
@@ -37,6 +36,7 @@ from stages.private_surrogate import PrivateSurrogate
 from stages.private_training import inherited_events, with_noise
 from stages.progress import Report, Summary, silent
 from stages.spending import key_of, record_event, refuse_uncovered
+from stages.surrogate_start import balanced_labels, first_images, public_classes, read_previous
 from stages.versions import versions
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def encode_surrogate(
     _, shape = network_of(start.metadata, model)
     described = describe_dataset(data)
     check_images_fit(data, described.metadata, shape)
-    before = _read_previous(previous, params, name, round, shape)
-    chosen = _public_classes(params, described)
+    before = read_previous(previous, params, name, round, shape)
+    chosen = public_classes(params, described)
     params = with_noise(params, params.accesses)
     key = key_of(out, key)
     secret = keys.read(key)
@@ -100,8 +100,8 @@ def encode_surrogate(
     if private is None and not len(content):
         raise InputError(f"{data} holds no images: there is nothing to stand in for.")
     seed_of = _seeds(secret, metadata, start)
-    labels = _labels(params, chosen, content, data)
-    images = _first_images(params, labels, shape, content, before, seed_of, data)
+    labels = balanced_labels(params, chosen, content, data)
+    images = first_images(params, labels, shape, content, before, seed_of, data)
     try:
         matched, measured, tensors = _match(
             params, module, private, (images, labels), content, round, seed_of, shape, report
@@ -183,32 +183,6 @@ def _check_simulated(params: SurrogateSet, secret: Key) -> None:
         )
 
 
-def _read_previous(
-    path: Path | None, params: SurrogateSet, client: str, round: int, shape: InputShape
-) -> TensorArtifact | None:
-    """The client's own set of an earlier round, of the same size; without one the images begin as noise."""
-    if path is None:
-        return None
-    if params.init != "previous":
-        raise UsageError("--previous goes with --init previous.")
-    before = tensors_file.read(path, kind="surrogate")
-    about = before.metadata
-    if about.client != client:
-        raise InputError(f"{path} is a set of client {about.client!r}, not of {client!r}.")
-    if (about.round or 0) >= round:
-        raise InputError(f"{path} is of round {about.round}, but round {round} is being encoded: give an earlier one.")
-    found, wanted = before.tensors["images"].shape[1:], (shape.channels, shape.height, shape.width)
-    if found != wanted:
-        raise InputError(f"{path} has images of {list(found)}, the model takes {list(wanted)}.")
-    labels, counts = np.unique(before.tensors["labels"], return_counts=True)
-    for label, count in zip(labels.tolist(), counts.tolist(), strict=True):
-        if count != params.images_per_class:
-            raise InputError(
-                f"{path} has {count} images of class {label}, but --images-per-class is {params.images_per_class}."
-            )
-    return before
-
-
 def _seeds(secret: Key, metadata: Metadata, model: TensorArtifact) -> Callable[[str], int]:
     name = canonical_json(
         {
@@ -219,67 +193,6 @@ def _seeds(secret: Key, metadata: Metadata, model: TensorArtifact) -> Callable[[
         }
     )
     return lambda of: int.from_bytes(secret.derive(f"encode {of} {name}")[:8], "little") >> 1
-
-
-def _public_classes(params: SurrogateSet, data: DescribedDataset) -> Sequence[int] | None:
-    """The classes asked for, before anything is charged or read; None where they are those in the data."""
-    names = data.metadata.params["class_names"]
-    if params.chosen_classes == "own":
-        return None
-    if params.chosen_classes == "all":
-        return range(len(names))
-    try:
-        chosen = sorted({int(label) for label in parsed_labels(params.chosen_classes, names)})
-    except ValueError as error:
-        raise UsageError(f"--classes: {error}.") from error
-    if not chosen:
-        raise UsageError(f"--classes {params.chosen_classes} names no class.")
-    return chosen
-
-
-def _labels(
-    params: SurrogateSet, chosen: Sequence[int] | None, content: LabelledImages, path: Path
-) -> NDArray[np.int64]:
-    """A balanced set over the classes asked for, in their order."""
-    if chosen is None:
-        chosen = np.unique(content.labels).tolist()
-    if isinstance(params, FedLapEncoding) and params.match == "class":
-        absent = sorted(set(chosen) - set(np.unique(content.labels).tolist()))
-        if absent:
-            raise InputError(f"{path} has no image of class {absent[0]}, to which --match class is to be matched.")
-    counts = np.zeros(len(content.class_names), np.int64)
-    counts[list(chosen)] = params.images_per_class
-    return labels_of(counts)
-
-
-def _first_images(
-    params: SurrogateSet,
-    labels: NDArray[np.int64],
-    shape: InputShape,
-    content: LabelledImages,
-    before: TensorArtifact | None,
-    seed_of: Callable[[str], int],
-    path: Path,
-) -> NDArray[np.float32]:
-    random = np.random.default_rng(seed_of("first images"))
-    if before is not None:
-        kept = before.tensors["labels"]
-        images = random.standard_normal((len(labels), *before.tensors["images"].shape[1:]), np.float32)
-        for label in sorted(set(labels.tolist()) & set(kept.tolist())):
-            images[labels == label] = before.tensors["images"][kept == label]
-        return images
-    if params.init == "real":
-        rows = []
-        for label in np.unique(labels):
-            mine = np.flatnonzero(content.labels == label)
-            if len(mine) < params.images_per_class:
-                raise InputError(
-                    f"{path} has {len(mine)} images of class {label}, but --init real wants "
-                    f"{params.images_per_class}. Lower --images-per-class, or begin with noise."
-                )
-            rows.append(np.sort(random.choice(mine, params.images_per_class, replace=False)))
-        return to_pixels(content.images[np.concatenate(rows)])
-    return random.standard_normal((len(labels), shape.channels, shape.height, shape.width), np.float32)
 
 
 def _match(

@@ -17,19 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from artifacts import atomic, tensors_file
+from artifacts import atomic
 from artifacts.errors import InputError, UsageError
 from artifacts.tensors_file import TensorArtifact
 from stages.data.dataset_images import load_dataset
 from stages.data.images import to_pixels
 from stages.evaluate import prepare_private, read_fitting_model
-from stages.messages import check_claims
 from stages.methods.params.feddm import FedDmOptimisation
 from stages.methods.params.fedlap import FedLapEncoding
 from stages.model_file import to_module
-from stages.nets.params import InputShape
 from stages.pictures.matching import MatchingLine, matching_picture
 from stages.progress import Report, Summary, silent
+from stages.surrogate_file import read_surrogate
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +68,7 @@ def evaluate_matching(
         raise UsageError(f"--learning-rate is a number above 0, found {learning_rate:g}.")
     dataset = load_dataset(data)
     trained, shape = read_fitting_model(model, data, dataset)
-    sent = _read(surrogate, trained, shape)
+    sent = read_surrogate(surrogate, trained, shape)
     rate = _rate(sent) if learning_rate is None else learning_rate
 
     from stages.methods.matching_quality import matching_trajectory
@@ -119,21 +118,6 @@ def evaluate_matching(
         atomic.write(picture, [matching_picture(_lines(points), title)], force=force)
     atomic.write(out, [json.dumps(summary, indent=2, ensure_ascii=False).encode() + b"\n"], force=force)
     return {"out": str(out), **summary}
-
-
-def _read(path: Path, model: TensorArtifact, shape: InputShape) -> TensorArtifact:
-    """A set that was made for this model, and whose images it takes."""
-    metadata, specs = tensors_file.read_header(path)
-    check_claims(path, metadata, model, kinds=("surrogate",))
-    found = next(list(spec.shape) for spec in specs if spec.name == "images")
-    wanted = [shape.channels, shape.height, shape.width]
-    if found[1:] != wanted or not found[0]:
-        raise InputError(f"{path} does not fit the model: its images are {found}, the model takes n×{wanted}.")
-    artifact = tensors_file.read(path, kind="surrogate")
-    labels = artifact.tensors["labels"]
-    if not (labels.min() >= 0 and labels.max() < shape.num_classes):
-        raise InputError(f"{path} has labels from {labels.min()} to {labels.max()} for {shape.num_classes} classes.")
-    return artifact
 
 
 def _rate(sent: TensorArtifact) -> float:

@@ -176,7 +176,7 @@ def test_refusals(fedsynth, parts, fedlap_run, finished_run, tmp_path):
 
 @pytest.mark.parametrize(
     ("shape", "label", "said"),
-    [((1, 1, 8, 7), 0, "its images are [1, 1, 8, 7]"), ((1, 1, 8, 8), 10, "has labels from 10 to 10 for 10 classes")],
+    [((1, 1, 8, 7), 0, "its images are [1, 8, 7]"), ((1, 1, 8, 8), 10, "has labels from 10 to 10 for 10 classes")],
 )
 def test_a_set_that_claims_the_model_but_does_not_fit_it(parts, tmp_path, fedsynth, shape, label, said):
     start = tensors_file.read(parts["model"])

@@ -54,6 +54,8 @@ def refused(fedsynth, forge):
         ("feddm", ["--iterations", 0], 2, "--iterations 0 leaves the images as they began"),
         ("feddm", ["--count-share", 0.5], 2, "--count-share must be given under differential privacy only"),
         ("fedlap", ["--init", "real", "--images-per-class", 20], 3, "images of class 0, but --init real wants 20"),
+        ("fedlap", ["--least-images", 13], 3, "has no class with 13 images or more: 12 are the most"),
+        ("fedlap", ["--least-images", 2, "--classes", "all"], 2, "--least-images must be given with --classes own"),
         ("fedlap", ["--match", "class", "--classes", "all"], 3, "has no image of class 2"),
         ("fedlap", ["--classes", "cat"], 2, "there is no class 'cat'"),
         ("fedlap", ["--image-rate", 1e38, "--distance", "mse", "--image-steps", 3], 3, "matching diverged"),
@@ -84,6 +86,18 @@ def test_one_class_is_enough_and_none_is_not(federation, fedsynth_json, refused)
         out = federation.surrogate("01", 2)
         words = ["encode", federation.model, none, *ENCODE[method], "-o", out]
         refused(federation.root, *words, code=3, said="holds no images")
+
+
+@pytest.mark.parametrize("method", ENCODE)
+def test_a_class_with_hardly_any_images_can_be_left_out(federation, fedsynth, fedsynth_json, method):
+    rows = [*np.flatnonzero(federation.digits.labels == 3)[:2], *np.flatnonzero(federation.digits.labels == 5)[:1]]
+    private, out = federation.client("01"), federation.surrogate("01", 1)
+    data = federation.write(private.with_name("few.parquet"), federation.digits.take(np.array(rows)), client="01")
+    words = ["encode", federation.model, data, *ENCODE[method], "--init", "real", "-o", out]
+    code, _, err = fedsynth(*words)
+    assert code == 3 and "1 images of class 5, but --init real wants 2" in err
+    assert fedsynth_json(*words, "--least-images", 2)["images"] == 2
+    assert set(tensors_file.read(out).tensors["labels"].tolist()) == {3}
 
 
 def test_real_images_are_sent_in_a_simulation_only(federation, fedsynth_json, refused):
@@ -155,6 +169,8 @@ BAD = {
         {"images": np.zeros((2000, 1, 8, 8), np.float32), "labels": np.zeros(2000, np.int64)}, {},
         "holds 2,000 images; agreed are 2 for each of 10 classes",
     ),
+    "too many of a class": (labels(0, 0, 0, 1), {}, "holds 3 images of class 0; agreed are 2 for each class"),
+    "too many norms": ({"norms": np.ones(1000, np.float32)}, {}, "brings 1,000 layer norms for a model of 4 tensors"),
 }  # fmt: skip
 
 
@@ -175,8 +191,25 @@ def test_one_bad_set_is_left_out_and_named(base, tmp_path, fedsynth, refused, na
     refused(tmp_path, *alone, code=3, said="not one of the 1 surrogates can be used")
 
 
-def test_a_set_that_is_too_large_is_refused_by_its_header(base, tmp_path, monkeypatch, fedsynth):
-    bad = changed(base.good[1], tmp_path / "09/outbox/bad.safetensors", BAD["too many"][0])
+@pytest.mark.parametrize("damage", ["cut short", "a flipped bit", "no file", "a folder", "another kind"])
+def test_a_file_that_is_no_set_does_not_stop_the_others(base, tmp_path, fedsynth, refused, damage):
+    bad, whole = tmp_path / "bad.safetensors", base.good[1].read_bytes()
+    if damage == "a folder":
+        bad.mkdir()
+    elif damage != "no file":
+        flipped = whole[:-1] + bytes([whole[-1] ^ 1])
+        found = {"cut short": whole[:-9], "a flipped bit": flipped, "another kind": base.model.read_bytes()}
+        bad.write_bytes(found[damage])
+    words = ["aggregate", base.model, base.good[0], bad, *SERVER, "-o", tmp_path / "model.safetensors"]
+    refused(tmp_path, *words, "--strict", code=3, said=str(bad))
+    code, text, err = fedsynth(*words, "--json")
+    assert code == 0 and str(bad) in err, err
+    assert json.loads(text)["messages"] == 1
+
+
+@pytest.mark.parametrize("name", ["too many", "too many norms"])
+def test_a_set_that_is_too_large_is_refused_by_its_header(base, tmp_path, monkeypatch, fedsynth, name):
+    bad = changed(base.good[1], tmp_path / "09/outbox/bad.safetensors", BAD[name][0])
     whole, opened = tensors_file.read, []
     monkeypatch.setattr(tensors_file, "read", lambda path, **kind: opened.append(path) or whole(path, **kind))
     code, _, _ = fedsynth("aggregate", base.model, base.good[0], bad, *SERVER, "-o", tmp_path / "model.safetensors")

@@ -25,6 +25,9 @@ class SurrogateSet(RoundPrivacy):
         "public, such as 0,3. Default own, under DP all.",
         panel=_SET,
     )
+    least_images: int | None = hyper(
+        None, "Of the client's own classes, leave out those with fewer real images than this (1).", panel=_SET
+    )
     init: Init = hyper(
         "noise",
         "What the images begin as: Gaussian noise; the set of the round before, given by --previous; or real images, "
@@ -57,6 +60,9 @@ class SurrogateSet(RoundPrivacy):
     def check(self) -> None:
         super().check()
         self.require(1 <= self.images_per_class <= _MOST_IMAGES, "images_per_class", f"from 1 to {_MOST_IMAGES}")
+        self.require(self.least_images is None or self.least_images >= 1, "least_images", "at least 1")
+        counted = self.least_images is None or (self.chosen_classes == "own" and not self.is_private)
+        self.require(counted, "least_images", "given with --classes own and without DP only")
         self.require(self.batch_size >= 1, "batch_size", "at least 1")
         self.require(self.image_rate > 0, "image_rate", "above 0")
         self.require(0 <= self.image_momentum < 1, "image_momentum", "from 0 up to, not including, 1")
