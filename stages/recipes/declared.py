@@ -39,9 +39,13 @@ def parameters(step: Step) -> Any:
         raise UsageError(f"{step.section}: {error}.") from error
 
 
-def check(recipe: Recipe) -> None:
-    """Refuse a recipe whose parameters are wrong: those of one round with one client are those of all."""
-    steps = [partition_step(recipe, 0), *plan(replace(resolved(recipe, {}), rounds=1), ["00"], 0)]
+def check(recipe: Recipe, *, divides: bool = True) -> None:
+    """Refuse a recipe whose parameters are wrong: those of one round with one client are those of all.
+
+    Where the clients have data of their own there is nothing to divide.
+    """
+    steps = [partition_step(recipe, 0)] if divides else []
+    steps += plan(replace(resolved(recipe, {}), rounds=1), ["00"], 0)
     for step in steps:
         if step.section in _DECLARED:
             parameters(step)

@@ -5,7 +5,7 @@ The dependencies are the files: a step can run when its inputs exist, and is don
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from artifacts import keys
@@ -67,8 +67,15 @@ def partition_step(recipe: Recipe, seed: int, clients: Sequence[str] = ()) -> St
     )
 
 
-def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
-    """All steps after `partition`, in an order in which they can be typed."""
+# Who takes part in a round, among all who could.
+Draw = Callable[[Sequence[str], int], list[str]]
+
+
+def plan(recipe: Recipe, clients: Sequence[str], seed: int, draw: Draw | None = None) -> list[Step]:
+    """All steps after `partition`, in an order in which they can be typed.
+
+    `draw` stands in for the simulation's way of choosing who takes part.
+    """
     if waits(recipe):
         raise UsageError(
             f"recipe {recipe.name}: with switch1 or switch2 at a plateau its phases are found while it runs, and only "
@@ -96,7 +103,7 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int) -> list[Step]:
     data = training_data(recipe, clients)
     last_round: dict[str, int] = {}
     for round in range(1, recipe.rounds + 1):
-        chosen = participants(recipe, list(data), round, seed)
+        chosen = draw(list(data), round) if draw else participants(recipe, list(data), round, seed)
         if sends_proxies(recipe):
             steps += proxy_steps(recipe, chosen, round, data, seed)
             steps.append(_evaluate(recipe, round))

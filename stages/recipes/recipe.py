@@ -120,14 +120,20 @@ def presets(name: str) -> list[str]:
 def load_recipe(name: str, preset: str | None = None) -> Recipe:
     """A recipe by its name, or from a YAML or TOML file."""
     path = _path(name)
-    values = _values(path, preset, ())
+    return recipe_of(_values(path, preset, ()), path)
+
+
+def recipe_of(values: Mapping[str, Any], path: Path) -> Recipe:
+    """A recipe from what was read in a file; without a name of its own it is called like the file."""
+    values = dict(values)
+    name = values.pop("name", path.stem)
     unknown = sorted(values.keys() - {*_TOP, *STAGES})
     if unknown:
         raise UsageError(f"recipe {path}: unknown key {unknown[0]!r}. Known: {', '.join([*_TOP, *STAGES])}.")
     stages = {command: values[command] or {} for command in STAGES if command in values}
     if "rounds" not in values:
         raise UsageError(f"recipe {path}: rounds is missing.")
-    return Recipe(name=path.stem, stages=stages, **{key: values[key] for key in _TOP if key in values})
+    return Recipe(name=str(name), stages=stages, **{key: values[key] for key in _TOP if key in values})
 
 
 def canonical(target: str) -> str:

@@ -49,12 +49,21 @@ def begin(recipe: Recipe, out: Path, seed: int) -> list[Step]:
     if not (out / PARTITION_RECORD).exists():
         perform(partition_step(recipe, seed), out)
     if waits(recipe):
-        return [step for step in plan(resolved(recipe, {}), _clients(out), seed) if step.round <= 1]
-    return plan(recipe, _clients(out), seed)
+        return [step for step in plan(resolved(recipe, {}), clients_of(out), seed) if step.round <= 1]
+    return plan(recipe, clients_of(out), seed)
 
 
 def _next_round(recipe: Recipe, out: Path, done: int) -> list[Step]:
-    """The steps of the round after `done`, by what the public accuracy was until then; none after the last."""
+    """The steps of the round after `done`; none after the last."""
+    known = known_after(recipe, out, done)
+    if done >= known.rounds:
+        return []
+    seed = yaml.safe_load((RunFolder(out).simulation / "recipe.yaml").read_text())["seed"]
+    return [step for step in plan(known, clients_of(out), seed) if step.round == done + 1]
+
+
+def known_after(recipe: Recipe, out: Path, done: int) -> Recipe:
+    """The recipe with its rounds of change, as far as the public accuracy until round `done` decides them."""
     folder = RunFolder(out)
     accuracy = {r: json.loads((out / metrics_file(r)).read_text())["accuracy"] for r in range(done + 1)}
     known = resolved(recipe, accuracy)
@@ -62,13 +71,10 @@ def _next_round(recipe: Recipe, out: Path, done: int) -> list[Step]:
     record = {name: round if isinstance(round, int) and round <= done else None for name, round in switches.items()}
     text = json.dumps({"rounds": done, **record, "plateau": plateau_of(recipe).to_json()}, indent=2) + "\n"
     atomic.write(folder.simulation / "phases.json", [text.encode()], force=True)
-    if done >= known.rounds:
-        return []
-    seed = yaml.safe_load((folder.simulation / "recipe.yaml").read_text())["seed"]
-    return [step for step in plan(known, _clients(out), seed) if step.round == done + 1]
+    return known
 
 
-def _clients(out: Path) -> list[str]:
+def clients_of(out: Path) -> list[str]:
     """Those who were given data; a central party that has none is not among them."""
     path = out / PARTITION_RECORD
     try:

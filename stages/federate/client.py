@@ -1,0 +1,138 @@
+"""A client's side: it is asked for files, makes those of them that are its own by the terms, and sends their bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import traceback
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from artifacts import envelope_file
+from artifacts.atomic import explained
+from artifacts.errors import BudgetError, FedsynthError
+from artifacts.places import RunFolder, pending_for
+from stages.federate.parcels import Parcel, ParcelError, Reply, Task, pack, unpack
+from stages.federate.tasks import is_from_server, leading_to, leaves, own_steps
+from stages.federate.terms import FILE, Terms, our_versions, read_terms
+from stages.recipes.files import ROSTER
+from stages.recipes.perform import perform
+from stages.recipes.step import Step
+from stages.sign import sign
+
+
+class Refusal(Exception):
+    """An answer without files: one of the words of `STATUSES`."""
+
+    def __init__(self, status: str, why: str, names: tuple[str, ...] = ()) -> None:
+        super().__init__(why)
+        self.status, self.names = status, names
+
+
+def answer(task: Task, home: Path, client: str) -> Reply:
+    """What the client says to a task. Whatever goes wrong stays in its own log; the server learns one word."""
+    try:
+        with _alone(home, client):
+            return Reply("done", client, task.round, parcels=_obey(task, home, client))
+    except Refusal as refusal:
+        if refusal.status != "lacks":
+            _note(home, client, task.round, f"{refusal.status}: {refusal}")
+        return Reply(refusal.status, client, task.round, names=refusal.names)
+    except BudgetError as error:
+        _note(home, client, task.round, f"budget: {error}")
+        return Reply("budget", client, task.round)
+    except FedsynthError as error:
+        _note(home, client, task.round, f"failed: {error}")
+        return Reply("failed", client, task.round)
+    except Exception:
+        # Flower would send the text of an exception to the server.
+        _note(home, client, task.round, f"failed: {traceback.format_exc()}")
+        return Reply("failed", client, task.round)
+
+
+@contextlib.contextmanager
+def _alone(home: Path, client: str) -> Iterator[None]:
+    """A task that is delivered twice is done once: the second waits, and finds the files."""
+    path = RunFolder(home).client(client).private / ".federate.lock"
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def log_of(home: Path, client: str) -> Path:
+    return RunFolder(home).client(client).private / "federate.log"
+
+
+def _obey(task: Task, home: Path, client: str) -> tuple[Parcel, ...]:
+    terms = _agreed(task, home, client)
+    steps = own_steps(terms, client, task.round, task.switches, home)
+    strange = [name for name in task.targets if name not in steps]
+    if strange:
+        raise Refusal(
+            "target", f"the server asked for {strange[0]!r}, which the terms do not have in round {task.round}"
+        )
+    reads = {name for step in steps.values() for name in (*step.inputs, *step.needs) if is_from_server(name)}
+    try:
+        unpack(task.parcels, home, expected=sorted(reads), round=None, most_bytes=terms.most_bytes)
+    except ParcelError as error:
+        raise Refusal("parcel", str(error)) from error
+    wanted, foreign = leading_to(task.targets, steps, home)
+    missing = tuple(name for name in foreign if is_from_server(name) and not (home / name).exists())
+    if missing:
+        raise Refusal("lacks", f"lacks {', '.join(missing)}", missing)
+    _make(wanted, home)
+    sent = [name for name in task.targets if leaves(name, client)]
+    if terms.signed:
+        sent = [*sent, *_envelopes(sent, home)]
+    return pack(home, sent)
+
+
+def _agreed(task: Task, home: Path, client: str) -> Terms:
+    terms = read_terms(home / FILE)
+    if task.terms != terms.digest:
+        raise Refusal("terms", f"the server's terms are not those of {home / FILE}: ask for them, and read them")
+    ours = our_versions()
+    if dict(terms.versions) != ours or dict(task.versions) != ours:
+        raise Refusal("versions", f"the terms name {dict(terms.versions)}, here are {ours}")
+    if task.client != client or client not in terms.participants:
+        raise Refusal("name", f"the task is for {task.client!r}")
+    return terms
+
+
+def _make(steps: list[Step], home: Path) -> None:
+    """Perform them in order, until one waits at the gate."""
+    for step in steps:
+        waiting = tuple(name for name in step.outputs if pending_for(home / name).exists())
+        if not waiting:
+            perform(step, home)
+            waiting = tuple(name for name in step.outputs if not (home / name).exists())
+        if waiting:
+            raise Refusal("held", f"{', '.join(waiting)} waits to be released", waiting)
+
+
+def _envelopes(names: list[str], home: Path) -> list[str]:
+    """Sign what is not signed yet; heads are signed by themselves."""
+    files = [name for name in names if not name.endswith(envelope_file.SUFFIX)]
+    made = {name: envelope_file.beside(Path(name)).as_posix() for name in files}
+    unsigned = [home / name for name, envelope in made.items() if not (home / envelope).exists()]
+    if unsigned:
+        sign(unsigned, roster=home / ROSTER)
+    missing = tuple(envelope for envelope in made.values() if not (home / envelope).exists())
+    if missing:
+        raise Refusal("held", f"{', '.join(missing)} waits to be released", missing)
+    return list(made.values())
+
+
+def _note(home: Path, client: str, round: int, text: str) -> None:
+    """Into the client's private log."""
+    path = log_of(home, client)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as log:
+        log.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z round {round}: {text}\n")

@@ -1,0 +1,258 @@
+"""The server's side: the plan of the recipe, its own steps performed here, the clients' files asked for and checked.
+
+Every answer is a file on disk before the next step reads it, so that a server that was killed goes on from what it has.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from artifacts.envelope_file import SUFFIX
+from artifacts.errors import InputError, UsageError
+from stages.federate.board import Board
+from stages.federate.parcels import STATUSES, Parcel, ParcelError, Reply, Task, pack, unpack
+from stages.federate.tasks import Switches, server_plan
+from stages.federate.terms import Terms, our_versions
+from stages.progress import Report, Summary, silent
+from stages.recipes.declared import check
+from stages.recipes.files import ROSTER, TEST, metrics_file
+from stages.recipes.perform import perform
+from stages.recipes.phases import resolved, waits
+from stages.recipes.recipe import Recipe
+from stages.recipes.runner import known_after
+from stages.recipes.step import Step
+
+_PAUSE = 0.2
+_AGAIN = 5.0
+_FAREWELL = 120.0
+
+Log = Callable[[str], None]
+
+
+class Channel(Protocol):
+    """What carries tasks and answers. A client that is not there now may come, or come back."""
+
+    def present(self) -> set[str]:
+        """The clients that can be asked now."""
+
+    def ask(self, task: Task) -> str:
+        """Send a task; what names it when its answer is collected."""
+
+    def answers(self, asked: Iterable[str]) -> list[tuple[str, Reply | None]]:
+        """The answers that have come, each once; None where the client was lost on the way."""
+
+
+@dataclass
+class _Request:
+    """What is asked of a client. It is asked again while it waits, for the same files, until its time is over."""
+
+    client: str
+    round: int
+    targets: tuple[str, ...]
+    deadline: float
+    reads: list[str]
+    asked: str | None = None
+    again: float = 0.0
+
+
+def serve(terms: Terms, home: Path, channel: Channel, *, log: Log, report: Report = silent) -> Summary:
+    """Run the federation from this home to its end, going on where an earlier run stopped."""
+    check(terms.recipe, divides=False)
+    _check_home(terms, home)
+    server = _Server(terms, home, channel, log, report)
+    if not waits(terms.recipe):
+        return server.perform(terms.recipe, server_plan(terms, terms.recipe, home))
+    recipe, done = resolved(terms.recipe, {}), 0
+    while True:
+        steps = [s for s in server_plan(terms, recipe, home) if s.round == done + 1 or (done == 0 and s.round == 0)]
+        summary = server.perform(recipe, steps)
+        done += 1
+        recipe = known_after(terms.recipe, home, done)
+        if done >= recipe.rounds:
+            return summary
+
+
+def _check_home(terms: Terms, home: Path) -> None:
+    if not (home / TEST).exists():
+        raise InputError(f"no public test set at {home / TEST}: the server evaluates every round on it.")
+    if (terms.recipe.secure or terms.recipe.receipts or terms.signed) and not (home / ROSTER).exists():
+        raise InputError(
+            f"no roster at {home / ROSTER}. Collect the identities by hand, run `fedsynth roster`, and give every "
+            "client a copy."
+        )
+    ours = our_versions()
+    if dict(terms.versions) != ours:
+        raise UsageError(f"the terms are for {dict(terms.versions)}, here are {ours}: install those, or agree anew.")
+
+
+class _Server:
+    def __init__(self, terms: Terms, home: Path, channel: Channel, log: Log, report: Report) -> None:
+        self._terms, self._home, self._channel, self._log, self._report = terms, home, channel, log, report
+        self._requests: dict[str, _Request] = {}
+        self._has: dict[str, set[str]] = {}
+        self._packed: dict[str, Parcel] = {}
+        self._late: dict[str, _Request] = {}
+
+    def perform(self, recipe: Recipe, steps: list[Step]) -> Summary:
+        """Everything that is in the steps, as far as the clients answer."""
+        self._switches: Switches = (_whole(recipe.switch1), _whole(recipe.switch2))
+        with_roster = [s for s in steps if s.command not in ("identity", "roster")]
+        self._board = Board(with_roster, self._home, self._terms.least_clients)
+        while not self._board.finished:
+            self._open_requests()
+            own = self._board.next_own()
+            if own is not None:
+                self._report(own.round, recipe.rounds, f"round {own.round}: {own.command}")
+                perform(own, self._home)
+                continue
+            self._collect(recipe)
+        self._say_farewell(recipe)
+        return _summary(recipe, self._home)
+
+    def _open_requests(self) -> None:
+        for client in self._board.clients():
+            if client not in self._requests:
+                round, targets = self._board.wanted(client)
+                deadline = time.monotonic() + self._terms.wait
+                reads = self._board.reads(client, targets)
+                self._requests[client] = _Request(client, round, targets, deadline, reads)
+        self._send()
+
+    def _send(self) -> None:
+        """Ask those who are there and have not been asked, or are to be asked again."""
+        now = time.monotonic()
+        due = [r for r in self._requests.values() if r.asked is None and r.again <= now]
+        present = self._channel.present() if due else set()
+        for request in due:
+            if request.client in present:
+                request.asked = self._channel.ask(self._task(request))
+
+    def _task(self, request: _Request) -> Task:
+        """With it go the files that the client has not had from us yet."""
+        names = [name for name in request.reads if name not in self._has.get(request.client, ())]
+        return Task(
+            terms=self._terms.digest, versions=our_versions(), client=request.client, round=request.round,
+            targets=request.targets, switches=self._switches, parcels=tuple(map(self._parcel, names)),
+        )  # fmt: skip
+
+    def _parcel(self, name: str) -> Parcel:
+        """Read and checked once for all clients of a round."""
+        if name not in self._packed:
+            if len(self._packed) >= 4:
+                self._packed.pop(next(iter(self._packed)))
+            (self._packed[name],) = pack(self._home, [name])
+        return self._packed[name]
+
+    def _collect(self, recipe: Recipe) -> None:
+        """Take in what has come, and let those go whose time is over."""
+        open_now = {r.asked: r for r in self._requests.values() if r.asked is not None}
+        for asked, reply in self._channel.answers([*open_now, *self._late]):
+            if asked in self._late:
+                late = self._late.pop(asked)
+                self._log(f"{late.client}: an answer to round {late.round} came too late, and was left out")
+            else:
+                self._take(open_now[asked], reply)
+        now = time.monotonic()
+        for request in [r for r in self._requests.values() if r.deadline <= now]:
+            self._let_go(request, f"no answer within {self._terms.wait:g} s")
+        waiting = len(self._requests)
+        self._report(_round(self._requests), recipe.rounds, f"waiting for {waiting} client{'s' * (waiting != 1)}")
+        time.sleep(_PAUSE)
+
+    def _take(self, request: _Request, reply: Reply | None) -> None:
+        request.asked = None
+        request.again = time.monotonic() + _AGAIN
+        if reply is None:
+            self._log(f"{request.client}: lost in round {request.round}; asked again once it is back")
+            self._has.pop(request.client, None)
+        elif (reply.client, reply.round) != (request.client, request.round) or reply.status not in STATUSES:
+            self._let_go(request, "answered for another client or round")
+        elif reply.status == "lacks":
+            self._has.pop(request.client, None)
+            known = [name for name in reply.names if name in self._board.ever_reads(request.client)]
+            request.reads = list(dict.fromkeys([*request.reads, *known]))
+            request.again = 0.0
+        elif reply.status == "held":
+            self._has.setdefault(request.client, set()).update(request.reads)
+            self._log(f"{request.client}: round {request.round} waits to be released by its people")
+        elif reply.status == "done":
+            self._keep(request, reply)
+        else:
+            self._let_go(request, STATUSES[reply.status])
+
+    def _keep(self, request: _Request, reply: Reply) -> None:
+        """Put the files in place, or leave the client out of the round. A disk that is full ends the run instead."""
+        expected = [*request.targets, *(f"{name}{SUFFIX}" for name in request.targets if self._terms.signed)]
+        try:
+            unpack(
+                reply.parcels, self._home, expected=expected, round=request.round, most_bytes=self._terms.most_bytes,
+                client=request.client, signed=self._terms.signed,
+            )  # fmt: skip
+        except ParcelError as error:
+            self._let_go(request, str(error))
+            return
+        missing = [name for name in request.targets if not (self._home / name).exists()]
+        if missing:
+            self._let_go(request, f"sent no {missing[0]}")
+            return
+        self._has.setdefault(request.client, set()).update(request.reads)
+        self._requests.pop(request.client)
+        self._board.came(request.targets)
+
+    def _let_go(self, request: _Request, why: str) -> None:
+        """The round goes on without it; in the next one it is asked again."""
+        self._log(f"{request.client}: left out of round {request.round}: {why}")
+        if request.asked is not None:
+            self._late[request.asked] = request
+        self._has.pop(request.client, None)
+        self._requests.pop(request.client, None)
+        self._board.drop(request.client, request.round, why)
+
+    def _say_farewell(self, recipe: Recipe) -> None:
+        """Let the clients make what they keep for themselves of what was sent last. The run is whole without it."""
+        end = time.monotonic() + min(self._terms.wait, _FAREWELL)
+        present = self._channel.present()
+        for client in self._terms.participants:
+            targets = self._board.left_over(client)
+            if targets and client in present:
+                reads = self._board.reads(client, targets)
+                request = _Request(client, recipe.rounds, targets, end, reads)
+                request.asked = self._channel.ask(self._task(request))
+                self._requests[client] = request
+        while self._requests and time.monotonic() < end:
+            open_now = {r.asked: r for r in self._requests.values() if r.asked is not None}
+            for asked, reply in self._channel.answers(open_now):
+                request = self._requests.pop(open_now[asked].client)
+                if reply is None or reply.status != "done":
+                    self._log(f"{request.client}: did not follow to the end")
+            time.sleep(_PAUSE)
+        self._requests.clear()
+
+
+def _whole(switch: int | str | None) -> int | None:
+    return switch if isinstance(switch, int) else None
+
+
+def _round(requests: dict[str, _Request]) -> int:
+    return max((request.round for request in requests.values()), default=0)
+
+
+def _summary(recipe: Recipe, home: Path) -> Summary:
+    """As `run` tells it, by the files that are here."""
+    curve = []
+    for round in range(recipe.rounds + 1):
+        path = home / metrics_file(round)
+        if path.exists():
+            found = json.loads(path.read_text())
+            curve.append({"round": round, "accuracy": found["accuracy"], "loss": found["loss"]})
+    sent = sum(path.stat().st_size for path in home.glob("clients/*/outbox/*"))
+    last = curve[-1]
+    return {
+        "out": str(home), "recipe": recipe.name, "rounds": last["round"], "bytes_sent_by_clients": sent,
+        "accuracy": last["accuracy"], "loss": last["loss"], "curve": curve,
+    }  # fmt: skip

@@ -1,0 +1,189 @@
+"""The ServerApp: the server's side over Flower's grid. Its home is where FEDSYNTH_HOME says."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from artifacts import atomic
+from artifacts.errors import FedsynthError, InputError
+from artifacts.places import RunFolder
+from stages.federate.client_app import INTRODUCTION
+from stages.federate.parcels import ParcelError, Reply, Task
+from stages.federate.records import read_reply, task_records
+from stages.federate.server import serve
+from stages.federate.terms import FILE, Terms, read_terms
+
+if TYPE_CHECKING:
+    from flwr.app import Context, Message
+    from flwr.serverapp import Grid, ServerApp
+
+HOME_VARIABLE = "FEDSYNTH_HOME"
+_LOOK = 1.0
+_log = logging.getLogger("flwr")
+
+
+def server_app(terms: Path) -> ServerApp:
+    """The app of a federation by these terms, which must be those that stand in the server's home too."""
+    from flwr.serverapp import ServerApp
+
+    app = ServerApp()
+
+    def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
+        home = _home()
+        try:
+            agreed = _agreed(terms, home)
+            serve(agreed, home, GridChannel(grid, agreed), log=_log.info)
+        except FedsynthError as error:
+            _end(home, error.exit_code, str(error))
+            _log.error("fedsynth: error: %s (exit code %d)", error, error.exit_code)
+            raise SystemExit(error.exit_code) from error
+        _end(home, 0, "")
+
+    app.main()(main)
+    return app
+
+
+def end_file(home: Path) -> Path:
+    """How the last run ended."""
+    return RunFolder(home).server.private / "federation-end.json"
+
+
+def _end(home: Path, code: int, message: str) -> None:
+    text = json.dumps({"exit_code": code, "message": message}, ensure_ascii=False) + "\n"
+    atomic.write(end_file(home), [text.encode()], force=True)
+
+
+def _home() -> Path:
+    found = os.environ.get(HOME_VARIABLE)
+    if not found:
+        raise InputError(f"{HOME_VARIABLE} does not say where the server's home is. Start the SuperLink with it.")
+    return Path(found)
+
+
+def _agreed(terms: Path, home: Path) -> Terms:
+    sent, own = read_terms(terms), read_terms(home / FILE)
+    if sent.digest != own.digest:
+        raise InputError(f"the app's terms are not those of {home / FILE}: write the app anew from these, or agree.")
+    return own
+
+
+class GridChannel:
+    """Clients behind Flower's nodes. A node that was registered by a name is that client; others introduce themselves.
+
+    A node that was started anew since it was asked has forgotten the task, and is lost to it.
+    """
+
+    def __init__(self, grid: Grid, terms: Terms, *, shared: bool = False) -> None:
+        self._grid, self._terms, self._shared = grid, terms, shared
+        self._nodes: dict[str, int] = {}
+        self._since: dict[int, str] = {}
+        self._asked: dict[str, tuple[int, str]] = {}
+        self._looked = 0.0
+        self._strangers: set[tuple[int, str]] = set()
+        self._introducing: dict[str, tuple[int, str]] = {}
+
+    def present(self) -> set[str]:
+        self._look()
+        return {client for client, node in self._nodes.items() if node in self._since}
+
+    def ask(self, task: Task) -> str:
+        node = self._nodes[task.client]
+        ticket = self._push("train", task_records(task), node, str(task.round))
+        self._asked[ticket] = (node, self._since.get(node, ""))
+        return ticket
+
+    def answers(self, asked: Iterable[str]) -> list[tuple[str, Reply | None]]:
+        self._look()
+        known = [ticket for ticket in asked if ticket in self._asked]
+        found: list[tuple[str, Reply | None]] = []
+        for message in self._pull(known):
+            ticket = message.metadata.reply_to_message_id
+            if ticket in self._asked:
+                found.append((ticket, self._reply(ticket, message)))
+        for ticket in known:
+            node, since = self._asked.get(ticket, (0, ""))
+            if self._since.get(node, since) != since:
+                del self._asked[ticket]
+                found.append((ticket, None))
+        return found
+
+    def _reply(self, ticket: str, message: Message) -> Reply | None:
+        node, _ = self._asked.pop(ticket)
+        if message.has_error():
+            _log.warning("node %d: %s", node, message.error.reason)
+            return None
+        try:
+            return read_reply(message.content)
+        except ParcelError as error:
+            _log.warning("node %d: %s", node, error)
+            return Reply("unreadable", "", 0)
+
+    def _look(self) -> None:
+        """Who is there now; not more often than is of use."""
+        if time.monotonic() < self._looked + _LOOK:
+            return
+        self._looked = time.monotonic()
+        nodes = list(self._grid.get_nodes())
+        self._since = {node.node_id: node.last_activated_at for node in nodes}
+        if self._shared:
+            # Any node may stand for any client: they all work in one folder.
+            everybody = self._terms.participants
+            order = sorted(self._since)
+            self._nodes = (
+                {client: order[number % len(order)] for number, client in enumerate(everybody)} if order else {}
+            )
+            return
+        for node in nodes:
+            if node.name:
+                self._know(node.node_id, node.name)
+            elif node.node_id not in self._nodes.values():
+                self._invite(node.node_id)
+        self._meet()
+
+    def _know(self, node: int, client: str) -> None:
+        if client not in self._terms.participants:
+            self._turn_away(node, f"{client!r} is not a client by the terms")
+        elif self._nodes.get(client, node) != node and self._nodes[client] in self._since:
+            self._turn_away(node, f"{client!r} is there already, as another node")
+        else:
+            self._nodes[client] = node
+
+    def _turn_away(self, node: int, why: str) -> None:
+        if (node, why) not in self._strangers:
+            self._strangers.add((node, why))
+            _log.warning("node %d is left out: %s", node, why)
+
+    def _invite(self, node: int) -> None:
+        """Ask a node without a name who it is, once each time that it comes."""
+        from flwr.app import RecordDict
+
+        meeting = (node, self._since[node])
+        if meeting not in self._introducing.values() and meeting not in self._strangers:
+            self._introducing[self._push("query", RecordDict(), node, "0")] = meeting
+            self._strangers.add(meeting)
+
+    def _meet(self) -> None:
+        for message in self._pull(list(self._introducing)):
+            node, _ = self._introducing.pop(message.metadata.reply_to_message_id, (0, ""))
+            if node and not message.has_error():
+                said: Any = message.content.config_records.get(INTRODUCTION, {})
+                self._know(node, str(said.get("client", "")))
+
+    def _push(self, kind: str, content: Any, node: int, group: str) -> str:
+        from flwr.app import Message
+
+        # A task outlives the round's wait a little, so that an answer at the last moment is seen, and seen to be late.
+        message = Message(content, dst_node_id=node, message_type=kind, ttl=self._terms.wait + 600, group_id=group)
+        tickets = list(self._grid.push_messages([message]))
+        if not tickets or not tickets[0]:
+            raise InputError(f"Flower did not take a message to node {node}. Is it too large for the SuperLink?")
+        return str(tickets[0])
+
+    def _pull(self, tickets: Sequence[str]) -> list[Message]:
+        return list(self._grid.pull_messages(tickets)) if tickets else []

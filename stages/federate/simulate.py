@@ -1,0 +1,62 @@
+"""Many clients on one machine or a Ray cluster, by Flower's simulation: the same apps, one folder that all share."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from artifacts.errors import FedsynthError, InputError
+from stages.federate.client_app import client_app
+from stages.federate.server import serve
+from stages.federate.server_app import GridChannel
+from stages.federate.terms import FILE, agreed
+from stages.progress import Report, Summary, silent
+from stages.recipes.perform import perform
+from stages.recipes.recipe import Recipe
+from stages.recipes.runner import begin, clients_of
+
+if TYPE_CHECKING:
+    from flwr.app import Context
+    from flwr.serverapp import Grid
+
+_WAIT = 24 * 3600.0
+
+
+def simulate(recipe: Recipe, out: Path, *, seed: int, cpus: int, report: Report = silent) -> Summary:
+    """Run the recipe in the folder `out` over virtual nodes, going on where an earlier run stopped."""
+    # Read by Flower and Ray when they are imported: they report to nobody.
+    os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    try:
+        from flwr.serverapp import ServerApp
+        from flwr.simulation import run_simulation
+    except ImportError as error:
+        raise InputError("Flower with Ray is not installed. Run: pip install 'fedsynth[flower]'") from error
+    for step in begin(recipe, out, seed):
+        if step.command in ("identity", "roster"):
+            perform(step, out)
+    terms = agreed(recipe, tuple(clients_of(out)), seed=seed, wait=_WAIT, most_bytes=2**31)
+    (out / FILE).write_text(terms.to_yaml())
+    result: list[Summary | FedsynthError] = []
+    app = ServerApp()
+
+    def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
+        try:
+            channel = GridChannel(grid, terms, shared=True)
+            result.append(serve(terms, out, channel, log=logging.getLogger("flwr").info, report=report))
+        except FedsynthError as error:
+            result.append(error)
+
+    app.main()(main)
+    run_simulation(
+        server_app=app,
+        client_app=client_app(out.absolute()),
+        num_supernodes=len(terms.participants),
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": cpus}},
+    )
+    if not result:
+        raise InputError("Flower's simulation ended before the run did; its log says why. Run again to go on.")
+    if isinstance(result[0], FedsynthError):
+        raise result[0]
+    return result[0]

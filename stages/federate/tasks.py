@@ -1,0 +1,88 @@
+"""Who does what: the server's plan, a client's own, and which steps a file takes to make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from artifacts import keys
+from artifacts.places import RunFolder
+from stages.federate.terms import Terms
+from stages.recipes.files import surrogate_file, update_file
+from stages.recipes.phases import resolved, waits
+from stages.recipes.plan import Draw, plan
+from stages.recipes.proxy_steps import sends_proxies
+from stages.recipes.recipe import Recipe
+from stages.recipes.round_steps import is_noised
+from stages.recipes.runner import is_done
+from stages.recipes.step import Step
+from stages.sample_clients import drawn
+
+Switches = tuple[int | None, int | None]
+
+
+def server_plan(terms: Terms, recipe: Recipe, home: Path) -> list[Step]:
+    """All steps, the clients' as well. Who takes part under client-level DP is drawn with the server's own key."""
+    draw: Draw | None = None
+    if is_noised(recipe):
+        key = keys.read(RunFolder(home).server.key)
+
+        def draw(clients: Sequence[str], round: int) -> list[str]:
+            return drawn(clients, recipe.participation, round, key)
+
+    return plan(recipe, terms.clients, terms.seed, draw)
+
+
+def own_steps(terms: Terms, client: str, round: int, switches: Switches, home: Path) -> dict[str, Step]:
+    """The client's own steps up to a round, by every file that they write.
+
+    It knows the rounds in which it took part by its own files, not by what the server says: a round that it missed has
+    left it no state to go on from.
+    """
+    recipe = _switched(terms.recipe, switches)
+
+    def draw(everybody: Sequence[str], number: int) -> list[str]:
+        if sends_proxies(recipe):
+            return list(everybody)
+        made = (update_file(client, number), surrogate_file(client, number))
+        takes_part = number == round or (number < round and any((home / name).exists() for name in made))
+        return [client] if takes_part and client in everybody else []
+
+    steps = plan(recipe, terms.clients, terms.seed, draw)
+    return {name: s for s in steps if s.owner == client and s.round <= round for name in s.outputs}
+
+
+def _switched(recipe: Recipe, switches: Switches) -> Recipe:
+    """The rounds that the server found, only where the recipe leaves them open."""
+    if not waits(recipe):
+        return recipe
+    return replace(resolved(recipe, {}), switch1=switches[0], switch2=switches[1])
+
+
+def leading_to(targets: Iterable[str], steps: Mapping[str, Step], home: Path) -> tuple[list[Step], list[str]]:
+    """The undone steps that make the targets, in order, and the files of others that they read."""
+    ordered: dict[str, Step] = {}
+    foreign: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        step = steps.get(name)
+        if step is None:
+            foreign[name] = None
+        elif step.out not in ordered and not is_done(step, home):
+            for earlier in (*step.inputs, *step.needs):
+                visit(earlier)
+            ordered[step.out] = step
+
+    for target in targets:
+        visit(target)
+    return list(ordered.values()), list(foreign)
+
+
+def leaves(name: str, client: str) -> bool:
+    return name.startswith(f"clients/{client}/outbox/")
+
+
+def is_from_server(name: str) -> bool:
+    """What a server may send: its outbox, and the first model. A roster is carried by people, never by the server."""
+    return name.startswith(("server/outbox/", "public/model-"))
