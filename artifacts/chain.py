@@ -44,6 +44,13 @@ def read(path: Path, is_entry: IsEntry) -> Lines:
     return _parse(path, data, is_entry)
 
 
+def snapshot(path: Path) -> bytes:
+    """The log as it stands between two entries, for a copy of it."""
+    with path.open("rb") as handle:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        return handle.read()
+
+
 def _parse(path: Path, data: bytes, is_entry: IsEntry) -> Lines:
     # A last line without its newline is an append that was killed: what it announced never happened.
     *lines, tail = data.split(b"\n")

@@ -17,6 +17,15 @@ from pathlib import Path
 from artifacts.atomic import explained
 
 
+def cache_folder() -> Path:
+    """Where work is kept that belongs to no folder of the user's, such as what was fetched by a URL."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    folder = (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "fedsynth"
+    with explained(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
 @contextlib.contextmanager
 def scratch(parent: Path, name: str) -> Iterator[Path]:
     """A new folder in `parent`, which others cannot look into."""

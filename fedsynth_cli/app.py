@@ -11,6 +11,7 @@ import typer
 
 from artifacts.errors import FedsynthError
 from fedsynth_cli.commands import COMMANDS, GROUPS, listed, load, load_group
+from fedsynth_cli.urls import refuse_at_home
 
 INTERRUPTED = 130
 _COMPLETION = "_FEDSYNTH_COMPLETE"  # set by the shell's completion script
@@ -41,10 +42,11 @@ def assemble(arguments: list[str]) -> typer.Typer:
         help="Federated learning over files: every message is a file that a person can open, count and approve.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        epilog="Start with: fedsynth run fedavg -o runs/first",
+        epilog="Start with: fedsynth run fedavg -o runs/first. Where PATH|URL stands, s3://BUCKET/NAME works too.",
     )
     app.callback()(_root)
     called = next((word for word in arguments if not word.startswith("-")), None)
+    refuse_at_home(called, arguments)
     for name, panel in COMMANDS.items():
         wanted = name == called or _COMPLETION in os.environ
         if wanted and name in GROUPS:

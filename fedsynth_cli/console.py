@@ -7,8 +7,9 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
+from fedsynth_cli.naming import renamed, stdout
 from stages.progress import Report, silent
 from stages.words import human_bytes as human_bytes
 
@@ -32,7 +33,7 @@ class Output:
             summary = {**summary, "held": held}
             self.warn(f"held, not sent: {', '.join(held)}. Let it leave with fedsynth release.")
         if self._json:
-            sys.stdout.write(json.dumps(summary, ensure_ascii=False) + "\n")
+            stdout().write(json.dumps(summary, ensure_ascii=False) + "\n")
             return
         if self._quiet:
             return
@@ -47,7 +48,7 @@ class Output:
 
     def warn(self, text: str) -> None:
         """What the user must know although the work was done; on stderr, `--quiet` notwithstanding."""
-        sys.stderr.write(f"warning: {text}\n")
+        sys.stderr.write(f"warning: {renamed(text)}\n")
 
     @contextlib.contextmanager
     def progress(self, description: str) -> Iterator[Report]:
@@ -83,7 +84,7 @@ def _held(summary: Mapping[str, Any]) -> list[str]:
 def stdout_console() -> Console:
     from rich.console import Console
 
-    return Console()
+    return Console(file=cast(IO[str], stdout()))
 
 
 def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
@@ -95,5 +96,5 @@ def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[Any]
     for name, right in zip(columns, numeric, strict=True):
         shown.add_column(name, justify="right" if right else "left", overflow="fold", header_style="bold")
     for row in rows:
-        shown.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+        shown.add_row(*(f"{cell:,}" if isinstance(cell, int) else renamed(str(cell)) for cell in row))
     console.print(shown)

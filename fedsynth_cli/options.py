@@ -17,9 +17,13 @@ import typer
 
 from artifacts.errors import UsageError
 from artifacts.places import in_outbox, pending_for
+from fedsynth_cli.urls import PathOrUrl
 from stages.hyperparameters import HyperParameters, Variants
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.", show_default=False)]
+OutOrUrl = Annotated[
+    str, typer.Option("--out", "-o", help="Where to write.", show_default=False, click_type=PathOrUrl())
+]
 Gate = Annotated[bool, typer.Option("--gate", help="Let what leaves wait in pending/ until it is released.")]
 Seed = Annotated[int, typer.Option("--seed", help="Root of all ordinary random streams.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]

@@ -13,6 +13,7 @@ from artifacts.errors import InputError, UsageError
 from artifacts.kinds import Custody
 from artifacts.metadata import Metadata, MetadataError, check_client_name
 from artifacts.places import RunFolder
+from artifacts.remote import without_options
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages
 from stages.data.mixing import hold_out, mix
@@ -85,7 +86,7 @@ def partition(
     picture = run.simulation / "partition.png"
     atomic.write(picture, [class_counts_picture(counts, train.class_names)], force=True)
     about: dict[str, Any] = {
-        "source": source,
+        "source": without_options(source),
         "seed": seed,
         "params": params.to_json(),
         "class_names": list(train.class_names),

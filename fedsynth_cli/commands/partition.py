@@ -18,7 +18,7 @@ def partition(
         str,
         typer.Argument(
             help="digits, mnist, fashion-mnist, cifar10, cifar100, emnist, a Parquet file or folder, "
-            "or a folder of class folders."
+            "a folder of class folders, or a URL of one of these."
         ),
     ],
     out: Out,

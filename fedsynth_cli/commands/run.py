@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output, human_bytes, table
-from fedsynth_cli.options import Json, Out, Quiet, Rounds, Seed, Setting, Workers
+from fedsynth_cli.options import Json, OutOrUrl, Quiet, Rounds, Seed, Setting, Workers
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +18,7 @@ def run(
         str,
         typer.Argument(help="A recipe's name (`fedsynth recipe list` shows them all), or a YAML or TOML file."),
     ],
-    out: Out,
+    out: OutOrUrl,
     preset: Annotated[str | None, typer.Option("--preset", help="A preset of the recipe.", show_default=False)] = None,
     setting: Setting = None,
     sweep: Annotated[
@@ -45,11 +45,15 @@ def run(
     A recipe with a sweep is run once for each combination of its values, and the runs are compared at the end:
     comparison.json, .csv and .png. A key that --set fixes is not swept over.
 
+    With a URL as --out every file is copied there as soon as it is finished, and the run goes on from what is there, on
+    any machine.
+
     Example: fedsynth run fedavg --rounds 5 --set train-client.learning_rate=0.05 -o runs/first
     """
     import os
 
     from artifacts.errors import UsageError
+    from fedsynth_cli.urls import run_folder
     from stages.recipes.recipe import change, load_recipe
     from stages.recipes.runner import run as run_one
     from stages.recipes.sweep import run_sweep, with_sweep
@@ -59,9 +63,11 @@ def run(
     if target is not None and not chosen.sweep:
         raise UsageError("--target is for the comparison of a sweep. Give --sweep too, or leave it out.")
     stage, show = (run_sweep, _show_sweep) if chosen.sweep else (run_one, _show)
-    with output.progress(chosen.name) as report:
-        summary = stage(chosen, out, seed=seed, workers=workers or os.cpu_count() or 1, report=report)
-    output.result(summary, lambda console: show(console, summary))
+    secure = chosen.secure or "secure" in chosen.sweep
+    with run_folder(out, secure=secure) as (folder, passed):
+        with output.progress(chosen.name) as report:
+            summary = stage(chosen, folder, seed=seed, workers=workers or os.cpu_count() or 1, report=passed(report))
+        output.result(summary, lambda console: show(console, summary))
 
 
 def _show_sweep(console: Console, summary: dict[str, Any]) -> None:

@@ -1,5 +1,7 @@
 """Where images come from: a name that everybody knows, a Parquet file or folder, or a folder of class folders.
 
+A path may be a URL: what it names is fetched first.
+
 Whatever the source, the result is the same: bytes as they are, of one shape, with labels. Nothing is estimated from
 them (see `images`), and nothing is downloaded unless that was asked for.
 """
@@ -12,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from artifacts.errors import InputError, UsageError
+from artifacts.remote import fetched, is_url
 from stages.data.attributes import parse_attributes
 from stages.data.conform import Form, collect
 from stages.data.folder_source import load_folder
@@ -80,6 +83,12 @@ def load(
             needs = FOLDERS[source]
             raise UsageError(f"{source} needs --root, the folder that holds {needs}, or that --download fills.")
         train, test = load_torchvision(source, root, download, emnist_split or "balanced", form)
+    elif is_url(source):
+        with fetched(source) as path:
+            return load(
+                str(path), root=root, download=download, id_column=id_column, by=by, image_column=image_column,
+                label_column=label_column, emnist_split=emnist_split, image_size=image_size, channels=channels,
+            )  # fmt: skip
     else:
         path = _existing(source)
         if is_parquet(path):

@@ -1,0 +1,294 @@
+"""Files by URL: an object in a store such as S3, fetched whole and put whole.
+
+Nothing is read in place: an object is fetched into a private folder, where the ordinary readers check it. Credentials
+come from the environment or the store's usual places; a URL with user info is refused, and what is shown or recorded of
+a URL has no query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from artifacts.atomic import explained
+from artifacts.errors import FedsynthError, InputError, UsageError
+from artifacts.scratch import cache_folder, scratch
+
+# Object stores alone: a file system such as HDFS shows a file while it is being written.
+SCHEMES = ("s3", "gs", "gcs")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_CHUNK = 1 << 22
+_AT_A_TIME = 8
+# What stores say, and what that means to whoever typed the URL. Their own texts are not shown: they quote requests.
+_REASONS = {
+    "NO_SUCH_BUCKET": "no such bucket. Make it first",
+    "ACCESS_DENIED": "access denied. Check the credentials in the environment, and what they may do",
+    "INVALID_ACCESS_KEY_ID": "the store does not know these credentials. Check the environment",
+    "SIGNATURE_DOES_NOT_MATCH": "the store does not accept these credentials. Check the environment",
+    "NETWORK_CONNECTION": "the store cannot be reached. Check the endpoint and the network, then run again",
+}
+
+
+def is_url(text: str) -> bool:
+    return _URL.match(text) is not None
+
+
+def local_path(text: str) -> Path | None:
+    """The path of a `file:` URL, which is no different from the path itself; None for any other URL."""
+    parts = urlsplit(text)
+    if parts.scheme.lower() != "file":
+        return None
+    if parts.netloc not in ("", "localhost"):
+        raise UsageError(
+            f"file://{parts.netloc.rpartition('@')[2]}{parts.path}: a file: URL begins with three slashes."
+        )
+    return Path(unquote(parts.path))
+
+
+@dataclass(frozen=True)
+class Found:
+    """An object as the store tells it. `changed` is in seconds: S3 counts no finer."""
+
+    size: int
+    changed: int
+
+    @classmethod
+    def of(cls, info: Any) -> Found:
+        return cls(info.size, (info.mtime_ns or 0) // 10**9)
+
+
+class _Store:
+    """A bucket, and the file system that reaches it: pyarrow's part for stores is loaded when it is used."""
+
+    def __init__(self, scheme: str, bucket: str, options: str) -> None:
+        self.scheme, self.bucket, self.options = scheme, bucket, options
+
+    @functools.cached_property
+    def system(self) -> Any:
+        from pyarrow import ArrowInvalid
+        from pyarrow.fs import FileSystem
+
+        shown, options = f"{self.scheme}://{self.bucket}", self.options
+        if self.scheme == "s3" and "allow_delayed_open" not in options:
+            # Without it even a file of three bytes is a multipart upload: three requests instead of one.
+            options += "&allow_delayed_open=true" if options else "allow_delayed_open=true"
+        try:
+            with _told(shown, "reach"):
+                return FileSystem.from_uri(f"{shown}/?{options}")[0]
+        except ArrowInvalid:
+            raise UsageError(
+                f"{shown}: no such bucket can be, or {self.scheme} has no such option after the ?."
+            ) from None
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A place in a store: an object, or a folder, which is the common beginning of the names of objects."""
+
+    store: _Store
+    key: PurePosixPath
+
+    @classmethod
+    def parse(cls, text: str) -> Remote:
+        """Check a URL. Nothing is asked of the network yet."""
+        parts = urlsplit(text)
+        scheme, bucket, key = parts.scheme.lower(), parts.netloc.rpartition("@")[2], unquote(parts.path).strip("/")
+        shown = f"{scheme}://{bucket}/{key}"
+        if "@" in parts.netloc:
+            raise UsageError(
+                f"{shown}: no credentials in a URL, where others can read them. Set them in the environment (for S3: "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)."
+            )
+        if scheme not in SCHEMES:
+            known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+            raise UsageError(f"{shown}: fedsynth knows {known} and paths. Fetch the file, and give its path.")
+        if not bucket or not _is_plain(key):
+            raise UsageError(f"{shown}: write {scheme}://BUCKET/NAME, without empty parts, . and .. in it.")
+        return cls(_Store(scheme, bucket, parts.query), PurePosixPath(key))
+
+    def __str__(self) -> str:
+        """What is shown and recorded: no query."""
+        return f"{self.store.scheme}://{self._path}"
+
+    @property
+    def _path(self) -> str:
+        return f"{self.store.bucket}/{self.key}"
+
+    def below(self, name: str) -> Remote:
+        """An object in this folder."""
+        return replace(self, key=self.key / name)
+
+    def beside(self, name: str) -> Remote:
+        """Another object in the same folder."""
+        return replace(self, key=self.key.with_name(name))
+
+    def under(self, folder: Path) -> Path:
+        """Where a copy of it stands in a folder of copies."""
+        return folder / self.store.scheme / self.store.bucket / self.key
+
+    def find(self) -> Found | None:
+        """The object, if there is one."""
+        found = self._info()
+        return Found.of(found) if found.is_file else None
+
+    def is_folder(self) -> bool:
+        return bool(self._info().type.name == "Directory")
+
+    def files(self) -> dict[str, Found]:
+        """The objects of this folder by their names in it; none if it is not there. Names that lead out are refused."""
+        from pyarrow.fs import FileSelector
+
+        system, path = self.store.system, self._path
+        with _told(str(self), "list"):
+            listed = system.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
+        names = {info.path[len(path) + 1 :]: Found.of(info) for info in listed if info.is_file}
+        for name in names:
+            if not _is_plain(name):
+                raise InputError(f"{self} holds an object named {name!r}, which is no name of a file. Remove it.")
+        return names
+
+    def check_bucket(self) -> None:
+        """Called before the work, so that an hour of training is not lost to a wrong name."""
+        with _told(str(self), "reach"):
+            if self.store.system.get_file_info(self.store.bucket).type.name == "NotFound":
+                raise InputError(f"{self}: {_REASONS['NO_SUCH_BUCKET']}.")
+
+    def fetch(self, target: Path) -> None:
+        """Fetch the object to `target`, which only its owner can read."""
+        found = self.find()
+        if found is None:
+            self.check_bucket()
+            raise InputError(f"{self}: no such object.")
+        check_room(found.size, target.parent, str(self))
+        self._fetch(target, found)
+
+    def fetch_folder(self, target: Path) -> dict[str, Found]:
+        """Fetch every object of this folder; returns them as they were found."""
+        files = self.files()
+        check_room(sum(found.size for found in files.values()), target, str(self))
+        with ThreadPoolExecutor(_AT_A_TIME) as threads:
+            tasks = [threads.submit(self.below(name)._fetch, target / name, found) for name, found in files.items()]
+            for task in tasks:
+                task.result()
+        return files
+
+    def put(self, content: bytes | Path) -> Found:
+        """Put one object: whole, or not at all."""
+        # In a thread of its own. Ctrl-C lands in the thread that waits: between the opening of the stream and its end
+        # it would close the stream, and closing is what makes an object of whatever was written until then.
+        with ThreadPoolExecutor(1) as thread:
+            size = thread.submit(self._put, content).result()
+        found = self.find()
+        if found is None or found.size != size:
+            arrived = "is not there" if found is None else f"has {found.size:,} bytes"
+            raise InputError(f"{self} {arrived} after {size:,} bytes were put. Run again.")
+        return found
+
+    def delete(self) -> None:
+        system, path = self.store.system, self._path
+        with _told(str(self), "delete"), contextlib.suppress(FileNotFoundError):
+            system.delete_file(path)
+
+    def _put(self, content: bytes | Path) -> int:
+        import pyarrow as pa
+
+        # The whole content in one call: no error of ours can come between two halves of it.
+        if isinstance(content, bytes) or not content.stat().st_size:
+            buffer = pa.py_buffer(content if isinstance(content, bytes) else b"")
+        else:
+            buffer = pa.memory_map(str(content)).read_buffer()
+        system, path = self.store.system, self._path
+        with _told(str(self), "write"):
+            stream = system.open_output_stream(path)
+            stream.write(buffer)
+            stream.close()
+        return int(buffer.size)
+
+    def _fetch(self, target: Path, found: Found) -> None:
+        arrived = 0
+        with explained(target):
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as handle:
+                for chunk in self._chunks():
+                    arrived += handle.write(chunk)
+        # A fetch is several requests, and the object may be another one after the first of them.
+        now = self.find()
+        if arrived != found.size or now != found:
+            target.unlink()
+            why = "it was replaced meanwhile" if now != found else f"{arrived:,} of {found.size:,} bytes arrived"
+            raise InputError(f"cannot read {self}: {why}. Run again.")
+
+    def _chunks(self) -> Iterator[bytes]:
+        system, path = self.store.system, self._path
+        with _told(str(self), "read"), system.open_input_stream(path) as stream:
+            while chunk := stream.read(_CHUNK):
+                yield chunk
+
+    def _info(self) -> Any:
+        system, path = self.store.system, self._path
+        with _told(str(self), "read"):
+            return system.get_file_info(path)
+
+
+@contextlib.contextmanager
+def fetched(text: str) -> Iterator[Path]:
+    """A copy of what a URL names, an object or a folder, until the block ends. Errors name the URL."""
+    path = local_path(text)
+    if path is not None:
+        yield path
+        return
+    remote = Remote.parse(text)
+    with scratch(cache_folder(), "url") as folder:
+        path = remote.under(folder)
+        try:
+            if remote.find() is None and remote.is_folder():
+                remote.fetch_folder(path)
+            else:
+                remote.fetch(path)
+            yield path
+        except FedsynthError as error:
+            raise type(error)(str(error).replace(str(path), str(remote))) from error
+
+
+def without_options(text: str) -> str:
+    """What may be recorded of a source: of a URL, what stands before its options."""
+    return str(Remote.parse(text)) if is_url(text) and local_path(text) is None else text
+
+
+def check_room(size: int, folder: Path, shown: str) -> None:
+    """Refuse to fetch what the disk has no room for."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    free = shutil.disk_usage(there).free
+    if size > free:
+        raise InputError(
+            f"{shown} has {size:,} bytes, and the disk of {there} has room for {free:,}. Make room, or set "
+            "XDG_CACHE_HOME to a folder on another disk."
+        )
+
+
+def _is_plain(name: str) -> bool:
+    return all(part not in ("", ".", "..") and "\0" not in part for part in name.split("/"))
+
+
+@contextlib.contextmanager
+def _told(shown: str, doing: str) -> Iterator[None]:
+    """Turn what a store answers into a message for the user, without its words: those may quote the request."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputError(f"{shown}: no such object.") from None
+    except OSError as error:
+        code = re.search(r"AWS Error ([A-Z_]+)", str(error))
+        said = code.group(1) if code else type(error).__name__
+        reason = _REASONS.get(said, f"the store answered {said}")
+        raise InputError(f"cannot {doing} {shown}: {reason}.") from None

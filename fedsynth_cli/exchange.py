@@ -1,0 +1,170 @@
+"""The files of one command by URL: what is read is fetched before, what was written is put after.
+
+Copies stand in a private folder under the names that they have in their stores, so that whoever reads `private/` or a
+client's name from a path finds it there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import shutil
+from pathlib import Path
+
+from artifacts import any_file, envelope_file
+from artifacts.errors import FedsynthError, InputError, UsageError
+from artifacts.folder_state import State, states
+from artifacts.places import OUTBOX, PENDING, PRIVATE
+from artifacts.remote import Remote, is_url, local_path
+from artifacts.scratch import cache_folder
+from fedsynth_cli.urls import LOCAL, OUTPUTS
+
+# What these write tells of private data, or who takes part.
+_PRIVATE_COMMANDS = frozenset({"train-client", "train-generator", "synthesize", "encode", "sample-clients"})
+
+
+def refuse_leaving(place: Remote) -> None:
+    """What leaves is written into an outbox of this machine, beside its ledger, and copied from there."""
+    found = {OUTBOX, PENDING} & set(place.key.parts)
+    if found:
+        raise UsageError(
+            f"{place}: no {found.pop()} by URL. What leaves is written into a local outbox/, which has its ledger "
+            "beside it; copy it from there."
+        )
+
+
+class Exchange:
+    """`force` and `private` are the command's own flags of these names."""
+
+    def __init__(self, command: str, folder: Path, *, force: bool, private: bool) -> None:
+        self._command, self._folder, self._force, self._private = command, folder, force, private
+        self._roots: dict[str, Path] = {}  # by a URL's options: two stores may have buckets of one name
+        self._inputs: dict[Path, Remote | None] = {}
+        self._outputs: dict[Path, Remote] = {}
+        self._before: dict[str, State] = {}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the copies are called towards the user."""
+        remotes = [*filter(None, self._inputs.values()), *self._outputs.values()]
+        return {f"{self._root(remote)}/{remote.store.scheme}/": f"{remote.store.scheme}://" for remote in remotes}
+
+    def local(self, name: str, text: str) -> str:
+        """The path that the command sees. Nothing is fetched before all are known to be right."""
+        path = local_path(text) if is_url(text) else Path(text)
+        if path is not None:
+            if name not in OUTPUTS:
+                self._inputs.setdefault(path)
+            return str(path) if is_url(text) else text
+        remote = Remote.parse(text)
+        if name in LOCAL:
+            raise UsageError(f"--{name} {remote}: not by URL, as {LOCAL[name]}. Give a path.")
+        path = remote.under(self._root(remote))
+        if name in OUTPUTS:
+            refuse_leaving(remote)
+            if self._command in _PRIVATE_COMMANDS:
+                _refuse_private(remote)
+            self._outputs[path] = remote
+        else:
+            self._inputs[path] = remote
+        return str(path)
+
+    def fetch(self) -> None:
+        """Make sure that what will be written can be, and fetch what is read."""
+        for remote in self._outputs.values():
+            remote.check_bucket()
+            self._refuse_existing(remote)
+            if remote.is_folder():
+                raise InputError(f"{remote} is a folder with something in it. Choose another name.")
+        for path, source in self._inputs.items():
+            if source is not None and not path.exists():
+                _fetch(source, path)
+        for remote in self._outputs.values() if any(_is_private(path) for path in self._inputs) else ():
+            _refuse_private(remote)
+        self._before = states(self._folder)
+
+    def put(self) -> None:
+        """Put what the command wrote, in the order in which it was written."""
+        if not self._outputs:
+            return
+        now = states(self._folder)
+        names = [name for name in sorted(now, key=now.__getitem__) if self._before.get(name) != now[name]]
+        new = {self._folder / name: self._remote(self._folder / name) for name in names}
+        try:
+            private = self._private or any(_says_private(path) for path in new)
+            for remote in new.values():
+                refuse_leaving(remote)
+                if private:
+                    _refuse_private(remote)
+            for path, remote in new.items():
+                self._refuse_existing(remote)
+                remote.put(path)
+        except FedsynthError as error:
+            kept = f" What was written is kept in {self._keep(list(new))}." if new else ""
+            raise type(error)(f"{error}{kept}") from error
+
+    def _refuse_existing(self, remote: Remote) -> None:
+        if not self._force and remote.find() is not None:
+            raise InputError(f"{remote} already exists. Add --force to replace it, or choose another name.")
+
+    def _root(self, remote: Remote) -> Path:
+        return self._roots.setdefault(remote.store.options, self._folder / str(len(self._roots)))
+
+    def _remote(self, path: Path) -> Remote:
+        """Where a file that was written belongs: to an output, beside it, or into it."""
+        for output, remote in self._outputs.items():
+            if path.is_relative_to(output):
+                name = path.relative_to(output).as_posix()
+                return remote if name == "." else remote.below(name)
+        beside = next((output for output in self._outputs if output.parent == path.parent), None)
+        if beside is None:
+            raise InputError(f"{path} was written, and belongs to no output.")
+        return self._outputs[beside].beside(path.name)
+
+    def _keep(self, paths: list[Path]) -> Path:
+        """Work of hours is not thrown away because a store cannot be reached at its end."""
+        kept = cache_folder() / f"unsent-{secrets.token_hex(4)}"
+        kept.mkdir(mode=0o700)
+        for number, path in enumerate(paths):
+            there = kept / path.name
+            shutil.move(path, there if not there.exists() else kept / f"{number}-{path.name}")
+        return kept
+
+
+def _fetch(remote: Remote, path: Path) -> None:
+    if remote.find() is None and remote.is_folder():
+        from stages.run_mirror import fetch_run
+
+        fetch_run(remote, path)
+        return
+    remote.fetch(path)
+    envelope = remote.beside(remote.key.name + envelope_file.SUFFIX)
+    if envelope.find() is not None:
+        envelope.fetch(envelope_file.beside(path))
+
+
+def _refuse_private(remote: Remote) -> None:
+    if remote.key.parent.name != PRIVATE:
+        raise UsageError(
+            f"{remote} would hold what is private. Put it into a folder named private/, if the bucket is the "
+            "participant's own, or write to a path."
+        )
+
+
+def _is_private(path: Path) -> bool:
+    """Whether a file says that it is private; one that cannot be read is for the stage to refuse."""
+    if path.suffix not in (".parquet", ".safetensors") or not path.is_file():
+        return False
+    with contextlib.suppress(FedsynthError):
+        return any_file.scan(path).metadata.custody == "private"
+    return False
+
+
+def _says_private(path: Path) -> bool:
+    """Whether a file that was written is private: an artifact, or metrics."""
+    if path.suffix == ".json":
+        with contextlib.suppress(ValueError):
+            found = json.loads(path.read_bytes())
+            return isinstance(found, dict) and found.get("custody") == "private"
+    return _is_private(path)

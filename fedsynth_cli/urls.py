@@ -1,0 +1,147 @@
+"""Every path of a command may be a URL. The command itself sees paths alone: see `exchange`."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from typer.models import TyperPath
+
+from artifacts.errors import FedsynthError, UsageError
+from artifacts.remote import Remote, is_url, local_path
+from fedsynth_cli.naming import named
+from stages.progress import Report
+
+# Options that name what is written. All others are read, but for those that stay on this machine.
+OUTPUTS = frozenset(
+    {"out", "state_out", "metrics", "picture", "confusion", "csv", "surface", "sheet", "pairs", "images"}
+)
+LOCAL = {
+    "key": "a key stays on the machine where it was made",
+    "curve": "it is changed in place",
+    "root": "torchvision reads a folder",
+}
+# Commands that work in a participant's own folder, with its key and its ledgers.
+AT_HOME = frozenset({"keygen", "identity", "release", "sign", "secagg", "receipt", "federate"})
+# Arguments that are a name or a path.
+_NAMES_OR_PATHS = {("account", "targets"), ("recipe", "name"), ("run", "recipe")}
+
+
+class PathOrUrl(TyperPath):
+    """A path, which is not looked at yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "path|url"
+
+
+def refuse_at_home(command: str | None, words: Sequence[str]) -> None:
+    """Refuse URLs where a command needs the folder itself."""
+    texts = [word.partition("=")[2] if word.startswith("-") else word for word in words]
+    if command in AT_HOME and any(is_url(text) for text in texts):
+        raise UsageError(
+            f"fedsynth {command} works in a participant's own folder, with its key and ledgers, and takes no URL. Give "
+            "a path; copy what stands in the outbox afterwards."
+        )
+
+
+def with_urls(command: str, function: Callable[..., None]) -> Callable[..., None]:
+    """The function of a command, with URLs wherever it takes a path."""
+    hints = get_type_hints(function, include_extras=True)
+    own = inspect.signature(function).parameters
+    paths = {name for name in own if is_path(hints[name])}
+    maybe = paths | {name for name in own if (command, name) in _NAMES_OR_PATHS}
+    parameters = [
+        parameter.replace(annotation=_retyped(name, hints[name]) if name in paths else hints[name])
+        for name, parameter in own.items()
+    ]
+
+    def call(values: dict[str, Any]) -> None:
+        function(**values | {name: _each(Path, values[name]) for name in paths})
+
+    def wrapper(**values: Any) -> None:
+        if any(is_url(text) for name in maybe for text in texts_of(values[name])):
+            _exchanged(command, values, maybe, call)
+        else:
+            call(values)
+
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
+    return wrapper
+
+
+@contextlib.contextmanager
+def run_folder(out: str, *, secure: bool) -> Iterator[tuple[Path, Callable[[Report], Report]]]:
+    """The folder that a run works in, and what its reports pass through: of a URL, what is done is copied up there."""
+    if not is_url(out):
+        yield Path(out), lambda report: report
+        return
+    path = local_path(out)
+    if path is not None:
+        yield path, lambda report: report
+        return
+    from fedsynth_cli.exchange import refuse_leaving
+    from stages.run_mirror import mirrored
+
+    if secure:
+        raise UsageError(
+            "secure aggregation makes keys that come again from no seed, and keys are never copied to a store. With "
+            "secure=true --out is a path."
+        )
+    place = Remote.parse(out)
+    refuse_leaving(place)
+    with mirrored(place) as mirror, named({str(mirror.root): str(place)}):
+        yield mirror.root, mirror.pushing
+        mirror.push()
+
+
+def is_path(hint: Any) -> bool:
+    """Whether a parameter is declared as a path, several, or perhaps none."""
+    return hint is Path or any(is_path(part) for part in get_args(hint) if isinstance(part, type) or get_origin(part))
+
+
+def texts_of(value: Any) -> list[str]:
+    """What was typed for a parameter: nothing, one text or several."""
+    return [] if value is None else [value] if isinstance(value, str) else list(value)
+
+
+def _exchanged(command: str, values: dict[str, Any], maybe: set[str], call: Callable[[dict[str, Any]], None]) -> None:
+    from artifacts.scratch import cache_folder, scratch
+    from fedsynth_cli.exchange import Exchange
+
+    with scratch(cache_folder(), "url") as folder:
+        exchange = Exchange(command, folder, force=bool(values.get("force")), private=values.get("private") is True)
+        local = {name: _each(functools.partial(exchange.local, name), values[name]) for name in maybe}
+        with named(exchange.names):
+            exchange.fetch()
+            try:
+                call(values | local)
+            except FedsynthError:
+                exchange.put()  # what was written is whole: a page whose audit failed, for one
+                raise
+            exchange.put()
+
+
+def _each(change: Callable[[str], Any], value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return None if value is None else change(value)
+    return [change(text) for text in value]
+
+
+def _retyped(name: str, hint: Any) -> Any:
+    """The annotation with text in the place of the path: `Path` itself would make one slash of two."""
+    base, *notes = get_args(hint)
+    about = copy.copy(notes[0])
+    about.click_type = TyperPath() if name in LOCAL else PathOrUrl()
+    parts = get_args(base)
+    if base is Path:
+        return Annotated[str, about]
+    if Path in parts and get_origin(base) is list:
+        return Annotated[list[str], about]
+    return Annotated[list[str] | None if list[Path] in parts else str | None, about]
