@@ -13,8 +13,6 @@ from pathlib import Path
 
 import typer
 
-from fedsynth_cli.urls import AT_HOME, with_urls
-
 _CLIENT, _SERVER, _ANYONE = "At a client", "At the server", "Anyone"
 _SIMULATION = "Whole federations"
 
@@ -45,18 +43,19 @@ COMMANDS: dict[str, str] = {
     "partition": _SIMULATION,
     "run": _SIMULATION,
     "recipe": _SIMULATION,
+    "federate": _SIMULATION,
     "batch": _SIMULATION,
 }
 
 # Commands with subcommands: their file has a function `group` beside.
-GROUPS = frozenset({"secagg", "receipt"})
+GROUPS = frozenset({"secagg", "receipt", "federate"})
 
 
 def load(name: str) -> Callable[..., None]:
     """The function that a command calls, with all its options."""
     module = name.replace("-", "_")
     function: Callable[..., None] = getattr(importlib.import_module(f"{__name__}.{module}"), module)
-    return function if name in AT_HOME else with_urls(name, function)
+    return function
 
 
 def load_group(name: str) -> typer.Typer:

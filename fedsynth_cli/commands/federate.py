@@ -1,0 +1,263 @@
+"""`fedsynth federate`: a group of commands, one for each thing that someone does in a federation over Flower."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedsynth_cli.console import Output
+from fedsynth_cli.options import Force, Json, Out, Quiet, Rounds, Seed, Setting
+
+if TYPE_CHECKING:
+    from stages.federate.child import Echo
+    from stages.recipes.recipe import Recipe
+
+_SERVER, _CLIENT, _SIMULATION = "At the server", "At a client", "On one machine"
+
+RecipeName = Annotated[
+    str,
+    typer.Argument(metavar="RECIPE", help="A recipe's name (`fedsynth recipe list` shows them all), or its file."),
+]
+Preset = Annotated[str | None, typer.Option("--preset", help="A preset of the recipe.", show_default=False)]
+App = Annotated[Path, typer.Argument(metavar="APP", help="The folder that `federate app` wrote.")]
+Home = Annotated[
+    Path,
+    typer.Option("--home", help="The participant's folder: its federation.yaml and all its files.", show_default=False),
+]
+SuperLinkAddress = Annotated[
+    str, typer.Option("--superlink", metavar="HOST:PORT", help="Where the SuperLink listens.", show_default=False)
+]
+Roots = Annotated[
+    Path,
+    typer.Option("--root-certificates", help="The CA certificate that vouches for the SuperLink.", show_default=False),
+]
+
+
+def federate() -> None:
+    """Run a recipe between institutions, over Flower: the same files as `run`, each made where its data is.
+
+    The server: app, superlink, register (once for each client), run. A client: supernode. Everybody has a home folder
+    with the federation.yaml that they have read. All connections are encrypted, and every node shows its key. Each
+    command takes --json and --quiet.
+
+    Example: fedsynth federate app fedavg --clients hospital-a,hospital-b -o federation
+    """
+
+
+def app(
+    recipe: RecipeName,
+    out: Out,
+    clients: Annotated[
+        str,
+        typer.Option("--clients", help="The clients' names, with commas between; or how many.", show_default=False),
+    ],
+    least_clients: Annotated[
+        int | None,
+        typer.Option("--least-clients", min=1, help="Fewer answers than this end the run.", show_default="all asked"),
+    ] = None,
+    wait: Annotated[float, typer.Option("--wait", help="Seconds that a round waits for an answer.")] = 3600.0,
+    most_bytes: Annotated[int, typer.Option("--most-bytes", min=1, help="The largest file that anybody takes.")] = 256
+    * 1024
+    * 1024,
+    signed: Annotated[bool, typer.Option("--signed", help="Take only what a client of the roster has signed.")] = False,
+    preset: Preset = None,
+    setting: Setting = None,
+    rounds: Rounds = None,
+    seed: Seed = 0,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write down the terms of a federation, as a Flower app. Send its federation.yaml to everybody, to be read.
+
+    Example: fedsynth federate app fedavg --rounds 10 --clients hospital-a,hospital-b,hospital-c -o federation
+    """
+    from stages.federate.app_folder import write_app
+    from stages.federate.terms import agreed
+
+    terms = agreed(
+        _recipe(recipe, preset, setting, rounds), _names(clients), seed=seed, least_clients=least_clients,
+        wait=wait, most_bytes=most_bytes, signed=signed,
+    )  # fmt: skip
+    Output(as_json=json, quiet=quiet).result(write_app(terms, out, force=force))
+
+
+def superlink(
+    home: Home,
+    certificate: Annotated[Path, typer.Option("--certificate", help="The server's, PEM.", show_default=False)],
+    key: Annotated[Path, typer.Option("--key", help="The certificate's key, PEM.", show_default=False)],
+    ca: Annotated[Path, typer.Option("--ca", help="The CA that vouches for the certificate.", show_default=False)],
+    host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where to listen.")] = 9092,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Start the SuperLink, through which messages go; it runs until it is stopped. TLS and node keys are always on.
+
+    Whoever reaches the port can start runs and register nodes: Flower asks for no password. Listen on 127.0.0.1, and
+    let a proxy pass /v1/fleet/ and /health on to it, nothing else.
+
+    Example: fedsynth federate superlink --home server --certificate server.pem --key server.key --ca ca.pem
+    """
+    from stages.federate.launch import Tls
+    from stages.federate.launch import superlink as stage
+
+    output = Output(as_json=json, quiet=quiet)
+
+    def ready(summary: dict[str, Any]) -> None:
+        if summary["open_to_others"]:
+            output.warn(
+                f"{summary['superlink']} is open to others: whoever reaches it can start runs here. Let a proxy pass "
+                "/v1/fleet/ and /health only."
+            )
+        _now(output, summary)
+
+    stage(home, host=host, port=port, tls=Tls(certificate=certificate, key=key, ca=ca), echo=_echo(quiet), ready=ready)
+
+
+def register(
+    key: Annotated[Path, typer.Argument(metavar="KEY.pub", help="The public half of the client's node key.")],
+    name: Annotated[str, typer.Option("--name", help="The client's name in federation.yaml.", show_default=False)],
+    superlink: SuperLinkAddress,
+    root_certificates: Roots,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Let a client's node in. Be sure that the key is the client's: compare its digest over the telephone.
+
+    Example: fedsynth federate register hospital-a.pub --name hospital-a --superlink 127.0.0.1:9092
+    --root-certificates ca.pem
+    """
+    from stages.federate.link import Link
+    from stages.federate.submit import register as stage
+
+    Output(as_json=json, quiet=quiet).result(stage(key, name, link=Link(superlink, root_certificates)))
+
+
+def run(
+    app: App,
+    superlink: SuperLinkAddress,
+    root_certificates: Roots,
+    home: Annotated[
+        Path | None,
+        typer.Option("--home", help="The server's home, if it is on this machine.", show_default=False),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Start the federation and follow it to its end. Started again, it goes on after the last whole round.
+
+    Flower's own `flwr run APP` does the same.
+
+    Example: fedsynth federate run federation --home server --superlink 127.0.0.1:9092 --root-certificates ca.pem
+    """
+    from stages.federate.link import Link
+    from stages.federate.submit import run_app
+
+    summary = run_app(app, link=Link(superlink, root_certificates), home=home, echo=_echo(quiet))
+    Output(as_json=json, quiet=quiet).result(summary)
+
+
+def supernode(
+    home: Home,
+    client: Annotated[str, typer.Option("--client", help="This client's name.", show_default=False)],
+    superlink: SuperLinkAddress,
+    root_certificates: Roots,
+    key: Annotated[
+        Path,
+        typer.Option("--key", help="This node's key: ssh-keygen -t ecdsa -b 384 -N ''.", show_default=False),
+    ],
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=1, max=65535, help="On 127.0.0.1, for Flower's own use.", show_default="any"),
+    ] = None,
+    patience: Annotated[float, typer.Option("--patience", min=0, help="Seconds to wait for the SuperLink.")] = 10.0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Start a client's node; it runs until it is stopped. It opens one connection outwards, and none inwards.
+
+    The data stays in --home. Whatever leaves is written into the client's outbox and its ledger before it is sent.
+
+    Example: fedsynth federate supernode --home hospital-a --client hospital-a --superlink link.example.org:9092
+    --root-certificates ca.pem --key hospital-a.key
+    """
+    from stages.federate.launch import supernode as stage
+    from stages.federate.link import Link
+
+    output = Output(as_json=json, quiet=quiet)
+    stage(
+        home, client, link=Link(superlink, root_certificates), key=key, port=port, patience=patience,
+        echo=_echo(quiet), ready=lambda summary: _now(output, summary),
+    )  # fmt: skip
+
+
+def simulate(
+    recipe: RecipeName,
+    out: Out,
+    cpus: Annotated[
+        int | None, typer.Option("--cpus", min=1, help="Clients at work at a time.", show_default="all cores")
+    ] = None,
+    preset: Preset = None,
+    setting: Setting = None,
+    rounds: Rounds = None,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run many clients by Flower's simulation engine, on this machine or on a Ray cluster. The files are `run`'s.
+
+    Example: fedsynth federate simulate fedavg --set partition.clients=1000 --set participation=0.01 -o runs/many
+    """
+    import os
+
+    from stages.federate.simulate import simulate as stage
+
+    output = Output(as_json=json, quiet=quiet)
+    chosen = _recipe(recipe, preset, setting, rounds)
+    with output.progress(chosen.name) as report:
+        summary = stage(chosen, out, seed=seed, cpus=cpus or os.cpu_count() or 1, report=report)
+    output.result(summary)
+
+
+def _recipe(name: str, preset: str | None, setting: list[str] | None, rounds: int | None) -> Recipe:
+    from stages.recipes.recipe import change, load_recipe
+
+    return change(load_recipe(name, preset), setting or [], rounds)
+
+
+def _names(clients: str) -> tuple[str, ...]:
+    """`3` → 00, 01, 02; else the names between the commas."""
+    from stages.partition import numbered_clients
+
+    if clients.isdecimal() and int(clients) > 0:
+        return tuple(numbered_clients(int(clients)))
+    return tuple(name.strip() for name in clients.split(","))
+
+
+def _echo(quiet: bool) -> Echo:
+    """What Flower logs, on stderr."""
+    from stages.federate.child import silent
+
+    return silent if quiet else lambda line: print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _now(output: Output, summary: dict[str, Any]) -> None:
+    """Whoever started a service waits for this line."""
+    output.result(summary)
+    sys.stdout.flush()
+
+
+def group() -> typer.Typer:
+    """The steps as subcommands."""
+    application = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+    application.callback()(federate)
+    for function, panel in (
+        (app, _SERVER), (superlink, _SERVER), (register, _SERVER), (run, _SERVER), (supernode, _CLIENT),
+        (simulate, _SIMULATION),
+    ):  # fmt: skip
+        application.command(function.__name__, rich_help_panel=panel)(function)
+    return application

@@ -1,0 +1,175 @@
+"""Starting Flower's two services: the SuperLink at the server, a SuperNode at each client.
+
+Always with TLS, with node authentication, without telemetry. Each runs until it is stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from artifacts import atomic
+from artifacts.errors import FedsynthError, InputError, UsageError, VerificationError
+from artifacts.metadata import MetadataError
+from artifacts.places import Place, RunFolder
+from stages.federate import flower
+from stages.federate.child import Child, Echo, started
+from stages.federate.link import Link, check_pair, free_port, need_file, trusting
+from stages.federate.node_seat import alone, give_up, take
+from stages.federate.terms import FILE, read_terms
+from stages.progress import Summary
+
+Ready = Callable[[Summary], None]
+
+DATABASE = "state.db"
+_SECONDS_TO_START = 120.0
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listening everywhere, asked from here
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_CONNECTED = r"SuperNode ID: (\d+)"
+_ENDED_BY = r"^(?!For more information|Exit Code).*\b(?:ERROR|[Ee]rror|[Ff]ailed|[Uu]nable|[Ii]nvalid)\b.*"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """The server's certificate with its key, and the CA that vouches for it: three PEM files."""
+
+    certificate: Path
+    key: Path
+    ca: Path
+
+
+def superlink(home: Path, *, host: str, port: int, tls: Tls, echo: Echo, ready: Ready) -> None:
+    """Run the SuperLink of the server whose home this is. What it holds for the clients survives a restart."""
+    check_pair(tls.certificate, tls.key)
+    trusting(tls.ca)
+    command = flower.program("flower-superlink")
+    free_port(host, port)
+    folder = flower.folder(RunFolder(home).server)
+    variables = flower.environment(folder, **{flower.HOME_VARIABLE: str(home.absolute())})
+    words: list[str | Path] = [
+        command, "--host", host, "--port", str(port), "--database", folder.absolute() / DATABASE,
+        "--ssl-certfile", tls.certificate.absolute(), "--ssl-keyfile", tls.key.absolute(),
+        "--ssl-ca-certfile", tls.ca.absolute(), "--enable-supernode-auth", "--disable-runtime-dependency-installation",
+    ]  # fmt: skip
+    # Flower's own processes reach it in the same way: a certificate that is no good for this is no good at all.
+    local = Link(f"{_bracketed(_ANY.get(host, host))}:{port}", tls.ca)
+    with alone(folder, "SuperLink"), started(words, variables, echo) as child:
+        _until(child, lambda: _answers(local), "SuperLink")
+        local.check()
+        ready({"superlink": f"{host}:{port}", "home": str(home), "pid": child.pid, "open_to_others": not _near(host)})
+        raise _ended(child, "SuperLink")
+
+
+def supernode(
+    home: Path,
+    client: str,
+    *,
+    link: Link,
+    key: Path,
+    port: int | None = None,
+    patience: float = 0.0,
+    echo: Echo,
+    ready: Ready,
+) -> None:
+    """Run the SuperNode of a client. Once it was connected it waits for a SuperLink that goes away, for ever."""
+    place = _client_place(home, client)
+    check_private_key(key)
+    command = flower.program("flower-supernode")
+    link.check(patience)
+    folder = flower.folder(place)
+    # A file, because a path may hold what the command line would take apart. It stays here: Flower never sends it.
+    config = folder.absolute() / "node.toml"
+    said = {"client": client, "home": str(home.absolute())}
+    text = "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in said.items())
+    atomic.write(config, [text.encode()], force=True, mode=0o600)
+    words: list[str | Path] = [
+        command, "--superlink", link.address, "--root-certificates", link.roots.absolute(),
+        "--auth-supernode-private-key", key.absolute(), "--host", "127.0.0.1",
+        "--port", str(free_port("127.0.0.1", port)), "--node-config", config,
+    ]  # fmt: skip
+    with alone(folder, "SuperNode"):
+        give_up(folder, link, key)
+        with started(words, flower.environment(folder), echo) as child:
+            _until(child, lambda: child.said(_CONNECTED) is not None, "SuperNode")
+            seat = child.said(_CONNECTED)
+            assert seat is not None
+            take(folder, seat.group(1))
+            ready({"client": client, "superlink": link.address, "home": str(home), "pid": child.pid})
+            raise _ended(child, "SuperNode")
+
+
+def check_private_key(path: Path) -> None:
+    """Whether Flower will take it, and nobody else can read it."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    need_file(path, "node key")
+    mode = path.stat().st_mode
+    if mode & 0o077:
+        raise InputError(f"the node key {path} can be read by others (mode {mode & 0o777:04o}). Run: chmod 600 {path}")
+    try:
+        fits = isinstance(load_ssh_private_key(path.read_bytes(), None), EllipticCurvePrivateKey)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        fits = False
+    if not fits:
+        raise InputError(
+            f"{path} is no elliptic-curve key in OpenSSH form without a passphrase. Make one with: "
+            f"ssh-keygen -t ecdsa -b 384 -N '' -f {path.name}"
+        )
+
+
+def _client_place(home: Path, client: str) -> Place:
+    """The client's folder, if it is one of the federation whose terms stand in its home."""
+    terms = read_terms(home / FILE)
+    if client not in terms.participants:
+        raise UsageError(f"--client {client}: not in {home / FILE}, whose clients are {', '.join(terms.participants)}.")
+    try:
+        return RunFolder(home).client(client)
+    except MetadataError as error:
+        raise UsageError(f"--client: {error}.") from None
+
+
+def _until(child: Child, ready: Callable[[], bool], what: str) -> None:
+    """Wait for a service to be up; one that ends instead has failed, and says why."""
+    until = time.monotonic() + _SECONDS_TO_START
+    while not ready():
+        if not child.running():
+            raise _ended(child, what)
+        if time.monotonic() >= until:
+            raise InputError(f"the {what} was not up after {_SECONDS_TO_START:.0f} seconds. See what it logged.")
+        time.sleep(0.1)
+
+
+def _answers(link: Link) -> bool:
+    try:
+        link.check()
+    except InputError:
+        return False
+    return True
+
+
+def _ended(child: Child, what: str) -> FedsynthError:
+    """Why a service that should run for ever has ended."""
+    code = child.wait()
+    if child.said(r"\[code: 2004\]|Invalid SuperNode authentication"):
+        return VerificationError(
+            "the SuperLink does not know this node's key. Send its .pub to the server, which lets it in with: "
+            "fedsynth federate register KEY.pub --name CLIENT"
+        )
+    if child.said(r"SSL/TLS handshake|CERTIFICATE_VERIFY_FAILED"):
+        return VerificationError("the SuperLink's certificate was refused. Ask the server for its CA certificate.")
+    reason = child.said(_ENDED_BY)
+    words = reason.group(0).strip().rstrip(".") if reason else "no reason given"
+    return InputError(f"the {what} ended with code {code}: {words}.")
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _near(host: str) -> bool:
+    return host in _LOOPBACK

@@ -1,0 +1,195 @@
+"""What the server's person does at a running SuperLink: let nodes in, start the run, follow it to its end."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from artifacts import errors
+from artifacts.errors import FedsynthError, InputError, UsageError, VerificationError
+from artifacts.metadata import MetadataError, check_client_name
+from artifacts.places import Place, RunFolder
+from stages.federate import flower
+from stages.federate.app_folder import terms_in_app
+from stages.federate.child import Child, Echo, started
+from stages.federate.link import Link, need_file
+from stages.federate.terms import Terms, read_terms
+from stages.progress import Summary
+
+END = "federation-end.json"  # in the server's private folder: how the ServerApp ended
+_NAME = "here"  # of the one connection that Flower's command line is told
+_SECONDS_BETWEEN = 1.0
+_RAISED = r"^(?:artifacts\.errors\.)?(\w+Error): (.*)"  # the last line of a traceback in the run's log
+
+
+def register(key: Path, client: str, *, link: Link) -> Summary:
+    """Let the node with this public key in."""
+    try:
+        check_client_name(client)
+    except MetadataError as error:
+        raise UsageError(f"--name: {error}.") from None
+    _check_public_key(key)
+    with _control(link) as flwr:
+        answer = flwr.ask("supernode", "register", key.absolute(), _NAME, "--name", client)
+    return {"client": client, "key": str(key), "superlink": link.address, "node_id": str(answer["node-id"])}
+
+
+def run_app(app: Path, *, link: Link, home: Path | None, echo: Echo) -> Summary:
+    """Start the app's run and wait for its end. Interrupted, it stops the run: what was written is whole."""
+    terms = read_terms(terms_in_app(app))
+    with _control(link) as flwr:
+        place = RunFolder(home).server if home is not None else None
+        _forget_end(place)
+        number = str(flwr.ask("run", app.absolute(), _NAME)["run-id"])
+        try:
+            raised = flwr.follow(number, echo)
+            status, details = flwr.ended(number)
+        except KeyboardInterrupt:
+            flwr.ask("stop", number, _NAME)
+            raise
+    _raise_end(place, status, details, raised)
+    return _summary(terms, app, number, home)
+
+
+@dataclass(frozen=True)
+class _Flwr:
+    """Flower's command line, with a configuration of its own that names the one SuperLink."""
+
+    home: Path
+    link: Link
+
+    def ask(self, *words: str | Path) -> Mapping[str, Any]:
+        """One command with `--format json`; its answer, or the reason why there is none."""
+        said: list[str] = []
+        with started([flower.program("flwr"), *words, "--format", "json"], self._environment(), said.append) as child:
+            child.wait()
+        answer = _object("\n".join(said))
+        if not answer.get("success"):
+            reason = str(answer.get("error-message") or " ".join(said[-3:]) or "no reason given")
+            raise InputError(f"the SuperLink at {self.link.address} refused: {' '.join(reason.split())}")
+        return answer
+
+    def follow(self, number: str, echo: Echo) -> tuple[str, str] | None:
+        """Pass the run's log on until the run ends; what the ServerApp raised, if its log says so."""
+        command: list[str | Path] = [flower.program("flwr"), "log", number, _NAME, "--stream"]
+        with started(command, self._environment(), echo) as child:
+            child.wait()
+            return _raised(child)
+
+    def ended(self, number: str) -> tuple[str, str]:
+        """The run's last status with its details."""
+        while True:
+            rows = self.ask("list", _NAME, "--run-id", number)["runs"]
+            status = str(rows[0]["status"])
+            if status.startswith("finished"):
+                return status, str(rows[0]["status-details"])
+            time.sleep(_SECONDS_BETWEEN)
+
+    def _environment(self) -> dict[str, str]:
+        return flower.environment(self.home, COLUMNS="10000")  # JSON is folded at the width of a terminal
+
+
+@contextmanager
+def _control(link: Link) -> Iterator[_Flwr]:
+    flower.program("flwr")
+    link.check()
+    with tempfile.TemporaryDirectory(prefix="fedsynth-flower-") as name:
+        # JSON strings are TOML strings, whatever the path holds.
+        text = (
+            f"[superlink]\ndefault = {json.dumps(_NAME)}\n\n[superlink.{_NAME}]\naddress = {_quoted(link.address)}\n"
+            f"root-certificates = {_quoted(link.roots.absolute())}\n"
+        )
+        (Path(name) / "config.toml").write_text(text)
+        yield _Flwr(Path(name), link)
+
+
+def _quoted(value: str | Path) -> str:
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The one JSON object in a command's output, whatever else it printed."""
+    start = text.find("{")
+    try:
+        found = json.JSONDecoder().raw_decode(text[start:])[0] if start >= 0 else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _raised(child: Child) -> tuple[str, str] | None:
+    match = child.said(_RAISED)
+    return (match.group(1), match.group(2)) if match else None
+
+
+def _check_public_key(path: Path) -> None:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+    need_file(path, "node key")
+    try:
+        fits = isinstance(load_ssh_public_key(path.read_bytes()), EllipticCurvePublicKey)
+    except (ValueError, UnsupportedAlgorithm):
+        fits = False
+    if not fits:
+        raise InputError(
+            f"{path} is no public elliptic-curve key in OpenSSH form. Give the .pub file of ssh-keygen -t ecdsa."
+        )
+
+
+def _forget_end(place: Place | None) -> None:
+    """What an earlier run left is no news of this one."""
+    if place is not None:
+        (place.private / END).unlink(missing_ok=True)
+
+
+def _raise_end(place: Place | None, status: str, details: str, raised: tuple[str, str] | None) -> None:
+    """Turn the run's end into an error with its exit code: by the server's own words, else by Flower's."""
+    end = _read_end(place)
+    if end is not None:
+        if end["exit_code"]:
+            raise _error(int(end["exit_code"]), str(end["message"]))
+        return
+    if status == "finished:completed":
+        return
+    if status == "finished:stopped":
+        raise InputError("the run was stopped. Start it again: it goes on after its last whole round.")
+    name, message = raised or ("InputError", f"the run failed: {' '.join(details.split())}")
+    kind = getattr(errors, name, InputError)
+    raise kind(message) if issubclass(kind, FedsynthError) else InputError(f"{name}: {message}")
+
+
+def _read_end(place: Place | None) -> dict[str, Any] | None:
+    path = place.private / END if place is not None else None
+    if path is None or not path.exists():
+        return None
+    try:
+        end = json.loads(path.read_text())
+    except ValueError:
+        end = None
+    if not isinstance(end, dict) or not {"exit_code", "message"} <= end.keys():
+        raise InputError(f"{path} does not say how the run ended. See the run's log.")
+    return end
+
+
+def _error(code: int, message: str) -> FedsynthError:
+    kinds = {kind.exit_code: kind for kind in (errors.BudgetError, VerificationError, UsageError, InputError)}
+    return kinds.get(code, InputError)(message)
+
+
+def _summary(terms: Terms, app: Path, number: str, home: Path | None) -> Summary:
+    return {
+        "app": str(app),
+        "recipe": terms.recipe.name,
+        "rounds": terms.recipe.rounds,
+        "clients": list(terms.clients),
+        "run_id": number,
+        **({"home": str(home)} if home is not None else {}),
+    }
