@@ -13,6 +13,8 @@ from pathlib import Path
 
 import typer
 
+from fedsynth_cli.urls import AT_HOME, with_urls
+
 _CLIENT, _SERVER, _ANYONE = "At a client", "At the server", "Anyone"
 _SIMULATION = "Whole federations"
 
@@ -55,7 +57,7 @@ def load(name: str) -> Callable[..., None]:
     """The function that a command calls, with all its options."""
     module = name.replace("-", "_")
     function: Callable[..., None] = getattr(importlib.import_module(f"{__name__}.{module}"), module)
-    return function
+    return function if name in AT_HOME else with_urls(name, function)
 
 
 def load_group(name: str) -> typer.Typer:
