@@ -12,8 +12,7 @@ from artifacts.atomic import explained
 from artifacts.errors import InputError
 from artifacts.places import Place
 
-HOME_VARIABLE = "FEDSYNTH_HOME"  # where the ServerApp finds the server's home
-_FOLDER = "flower"
+_FOLDER = ".flwr"
 _LOOPBACK = "127.0.0.1,localhost,::1"
 
 

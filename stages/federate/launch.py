@@ -19,6 +19,7 @@ from stages.federate import flower
 from stages.federate.child import Child, Echo, started
 from stages.federate.link import Link, check_pair, free_port, need_file, trusting
 from stages.federate.node_seat import alone, give_up, take
+from stages.federate.server_app import HOME_VARIABLE
 from stages.federate.terms import FILE, read_terms
 from stages.progress import Summary
 
@@ -48,7 +49,7 @@ def superlink(home: Path, *, host: str, port: int, tls: Tls, echo: Echo, ready: 
     command = flower.program("flower-superlink")
     free_port(host, port)
     folder = flower.folder(RunFolder(home).server)
-    variables = flower.environment(folder, **{flower.HOME_VARIABLE: str(home.absolute())})
+    variables = flower.environment(folder, **{HOME_VARIABLE: str(home.absolute())})
     words: list[str | Path] = [
         command, "--host", host, "--port", str(port), "--database", folder.absolute() / DATABASE,
         "--ssl-certfile", tls.certificate.absolute(), "--ssl-keyfile", tls.key.absolute(),

@@ -42,7 +42,8 @@ def server_app(terms: Path) -> ServerApp:
         except FedsynthError as error:
             _end(home, error.exit_code, str(error))
             _log.error("fedsynth: error: %s (exit code %d)", error, error.exit_code)
-            raise SystemExit(error.exit_code) from error
+            # Not SystemExit: Flower would not see it, and take the run for alive until its heartbeat lapses.
+            raise error.with_traceback(None) from None
         _end(home, 0, "")
 
     app.main()(main)

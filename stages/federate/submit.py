@@ -14,18 +14,17 @@ from typing import Any
 from artifacts import errors
 from artifacts.errors import FedsynthError, InputError, UsageError, VerificationError
 from artifacts.metadata import MetadataError, check_client_name
-from artifacts.places import Place, RunFolder
 from stages.federate import flower
 from stages.federate.app_folder import terms_in_app
 from stages.federate.child import Child, Echo, started
 from stages.federate.link import Link, need_file
+from stages.federate.server_app import end_file
 from stages.federate.terms import Terms, read_terms
 from stages.progress import Summary
 
-END = "federation-end.json"  # in the server's private folder: how the ServerApp ended
 _NAME = "here"  # of the one connection that Flower's command line is told
 _SECONDS_BETWEEN = 1.0
-_RAISED = r"^(?:artifacts\.errors\.)?(\w+Error): (.*)"  # the last line of a traceback in the run's log
+_RAISED = r"fedsynth: error: (.*) \(exit code (\d+)\)"  # as the ServerApp logs it
 
 
 def register(key: Path, client: str, *, link: Link) -> Summary:
@@ -44,8 +43,9 @@ def run_app(app: Path, *, link: Link, home: Path | None, echo: Echo) -> Summary:
     """Start the app's run and wait for its end. Interrupted, it stops the run: what was written is whole."""
     terms = read_terms(terms_in_app(app))
     with _control(link) as flwr:
-        place = RunFolder(home).server if home is not None else None
-        _forget_end(place)
+        end = end_file(home) if home is not None else None
+        if end is not None:
+            end.unlink(missing_ok=True)  # what an earlier run left is no news of this one
         number = str(flwr.ask("run", app.absolute(), _NAME)["run-id"])
         try:
             raised = flwr.follow(number, echo)
@@ -53,7 +53,7 @@ def run_app(app: Path, *, link: Link, home: Path | None, echo: Echo) -> Summary:
         except KeyboardInterrupt:
             flwr.ask("stop", number, _NAME)
             raise
-    _raise_end(place, status, details, raised)
+    _raise_end(end, status, details, raised)
     return _summary(terms, app, number, home)
 
 
@@ -75,7 +75,7 @@ class _Flwr:
             raise InputError(f"the SuperLink at {self.link.address} refused: {' '.join(reason.split())}")
         return answer
 
-    def follow(self, number: str, echo: Echo) -> tuple[str, str] | None:
+    def follow(self, number: str, echo: Echo) -> tuple[int, str] | None:
         """Pass the run's log on until the run ends; what the ServerApp raised, if its log says so."""
         command: list[str | Path] = [flower.program("flwr"), "log", number, _NAME, "--stream"]
         with started(command, self._environment(), echo) as child:
@@ -123,9 +123,9 @@ def _object(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _raised(child: Child) -> tuple[str, str] | None:
+def _raised(child: Child) -> tuple[int, str] | None:
     match = child.said(_RAISED)
-    return (match.group(1), match.group(2)) if match else None
+    return (int(match.group(2)), match.group(1)) if match else None
 
 
 def _check_public_key(path: Path) -> None:
@@ -144,39 +144,25 @@ def _check_public_key(path: Path) -> None:
         )
 
 
-def _forget_end(place: Place | None) -> None:
-    """What an earlier run left is no news of this one."""
-    if place is not None:
-        (place.private / END).unlink(missing_ok=True)
-
-
-def _raise_end(place: Place | None, status: str, details: str, raised: tuple[str, str] | None) -> None:
+def _raise_end(file: Path | None, status: str, details: str, raised: tuple[int, str] | None) -> None:
     """Turn the run's end into an error with its exit code: by the server's own words, else by Flower's."""
-    end = _read_end(place)
+    end = _read_end(file) if file is not None and file.exists() else raised
     if end is not None:
-        if end["exit_code"]:
-            raise _error(int(end["exit_code"]), str(end["message"]))
-        return
-    if status == "finished:completed":
-        return
-    if status == "finished:stopped":
+        code, message = end
+        if code:
+            raise _error(code, message)
+    elif status == "finished:stopped":
         raise InputError("the run was stopped. Start it again: it goes on after its last whole round.")
-    name, message = raised or ("InputError", f"the run failed: {' '.join(details.split())}")
-    kind = getattr(errors, name, InputError)
-    raise kind(message) if issubclass(kind, FedsynthError) else InputError(f"{name}: {message}")
+    elif status != "finished:completed":
+        raise InputError(f"the run failed: {' '.join(details.split())}")
 
 
-def _read_end(place: Place | None) -> dict[str, Any] | None:
-    path = place.private / END if place is not None else None
-    if path is None or not path.exists():
-        return None
+def _read_end(path: Path) -> tuple[int, str]:
     try:
         end = json.loads(path.read_text())
-    except ValueError:
-        end = None
-    if not isinstance(end, dict) or not {"exit_code", "message"} <= end.keys():
-        raise InputError(f"{path} does not say how the run ended. See the run's log.")
-    return end
+        return int(end["exit_code"]), str(end["message"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path} does not say how the run ended. See the run's log.") from None
 
 
 def _error(code: int, message: str) -> FedsynthError:
