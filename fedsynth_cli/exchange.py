@@ -92,10 +92,11 @@ class Exchange:
         names = [name for name in sorted(now, key=now.__getitem__) if self._before.get(name) != now[name]]
         new = {self._folder / name: self._remote(self._folder / name) for name in names}
         try:
-            private = self._private or any(_says_private(path) for path in new)
-            for remote in new.values():
+            # A picture is as private as the numbers beside it; in a run folder each file stands in its own place.
+            private = self._private or any(_says_private(path) for path in new if not self._in_folder(path))
+            for path, remote in new.items():
                 refuse_leaving(remote)
-                if private:
+                if _says_private(path) if self._in_folder(path) else private:
                     _refuse_private(remote)
             for path, remote in new.items():
                 self._refuse_existing(remote)
@@ -121,6 +122,9 @@ class Exchange:
         if beside is None:
             raise InputError(f"{path} was written, and belongs to no output.")
         return self._outputs[beside].beside(path.name)
+
+    def _in_folder(self, path: Path) -> bool:
+        return any(output in path.parents for output in self._outputs)
 
     def _keep(self, paths: list[Path]) -> Path:
         """Work of hours is not thrown away because a store cannot be reached at its end."""

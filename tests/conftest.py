@@ -70,9 +70,13 @@ class _ThisProcess:
 @pytest.fixture(scope="session")
 def run_on_one_worker():
     """`run` without processes of its own; those are tested in tests/recipes."""
+    from stages.progress import silent
     from stages.recipes.runner import begin, finish
 
-    return lambda recipe, out, *, seed: finish(recipe, out, begin(recipe, out, seed), _ThisProcess())
+    def run(recipe, out, *, seed, report=silent):
+        return finish(recipe, out, begin(recipe, out, seed), _ThisProcess(), report)
+
+    return run
 
 
 @pytest.fixture(scope="session")

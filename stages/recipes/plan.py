@@ -10,6 +10,7 @@ from typing import Any
 
 from artifacts import keys
 from artifacts.errors import UsageError
+from artifacts.remote import is_url, without_options
 from stages.partition import numbered_clients
 from stages.randomness import numpy_stream
 from stages.recipes.files import (
@@ -52,6 +53,11 @@ def partition_step(recipe: Recipe, seed: int, clients: Sequence[str] = ()) -> St
         raise UsageError(f"recipe {recipe.name}: partition.source is missing.")
     options: dict[str, Any] = {key: params.pop(key) for key in ("root", "download") if key in params}
     source = str(params.pop("source"))
+    if is_url(source) and source != without_options(source):
+        raise UsageError(
+            f"recipe {recipe.name}: partition.source {without_options(source)}: in a recipe, which is written down, a "
+            "URL has no options after a ?, and no slash at its end. Set AWS_ENDPOINT_URL and AWS_REGION instead."
+        )
     if recipe.synthetic == "pooled":
         params["central"] = True
     return Step(

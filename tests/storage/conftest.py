@@ -36,6 +36,13 @@ class Server:
         yield
         self._faults.remove(fault)
 
+    @staticmethod
+    def denied(environ, start_response):
+        """An answer that the client does not try to get again."""
+        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        start_response("403 Forbidden", [("Content-Type", "application/xml")])
+        return [DENIED]
+
     def puts(self, under):
         """The names of the objects that were made below a place, in order."""
         return [path.removeprefix(under) for method, path, query in self.asked

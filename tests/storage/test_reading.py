@@ -5,7 +5,11 @@ import shutil
 
 import pytest
 
-MESSAGE, MODEL, TEST = "clients/00/outbox/message-0001.safetensors", "public/model-0000.safetensors", "public/test.parquet"
+MESSAGE, MODEL, TEST = (
+    "clients/00/outbox/message-0001.safetensors",
+    "public/model-0000.safetensors",
+    "public/test.parquet",
+)
 
 
 @pytest.fixture
