@@ -70,7 +70,7 @@ def _rows_of(label: int, labels: Tensor) -> slice | Tensor:
 
 
 def _distance(found: Tensor, wanted: Mapping[int, Tensor], rows: Mapping[int, slice | Tensor]) -> tuple[Tensor, Tensor]:
-    """Eq. 9 over all classes, and how it changes with `found`. ‖Δh‖² + ‖Δz‖² is the squared length of both side by side.
+    """Eq. 9 over all classes, and how it changes with `found`. ‖Δh‖² + ‖Δz‖² is the squared length of both in one.
 
     The derivative is written out: on small images autograd over these few numbers took a twentieth of a step.
     """
