@@ -67,7 +67,7 @@ class Board:
             step = self._maker.get(name)
             if is_from_server(name):
                 found[name] = None
-            elif step is not None and step.owner == client and step.out not in seen | self._implied:
+            elif step is not None and step.owner == client and step.out not in seen | self._implied | self._dropped:
                 seen.add(step.out)
                 waiting += [*step.inputs, *step.needs]
         return list(found)
@@ -76,6 +76,11 @@ class Board:
         """All files of the server that are for this client, at any time."""
         own = [step for step in self._steps if step.owner == client]
         return {name for step in own for name in (*step.inputs, *step.needs) if is_from_server(name)}
+
+    def left_out(self, client: str) -> tuple[int, ...]:
+        """The rounds that went on without this client."""
+        mine = (step for step in self._steps if step.owner == client and step.out in self._dropped)
+        return tuple(sorted({step.round for step in mine}))
 
     def came(self, names: Sequence[str]) -> None:
         for name in names:
@@ -87,8 +92,10 @@ class Board:
     def drop(self, client: str, round: int, why: str) -> None:
         """The round goes on without what this client still owes to it."""
         self._why[client] = why
-        for step in [s for s in self._asked.values() if (s.owner, s.round) == (client, round)]:
-            self._drop(step)
+        for step in [s for s in self._steps if (s.owner, s.round) == (client, round)]:
+            if step.out in self._asked or step.out not in self._implied:
+                self._dropped.update(step.outputs)
+                self._asked.pop(step.out, None)
 
     def left_over(self, client: str) -> tuple[str, ...]:
         """What a client makes for itself and nothing that it sent was made of: its last model, its last receipt."""
@@ -101,10 +108,6 @@ class Board:
     def _missing(self, step: Step) -> bool:
         """Whether something of it has not come that is to come."""
         return any(leaves(name, step.owner) and not (self._home / name).exists() for name in step.outputs)
-
-    def _drop(self, step: Step) -> None:
-        self._dropped.update(step.outputs)
-        self._asked.pop(step.out, None)
 
     def _forget_what_came_too_late(self) -> None:
         """Of an earlier run: where every step that would read a client's file has done without, its round is over."""

@@ -72,7 +72,7 @@ def log_of(home: Path, client: str) -> Path:
 
 def _obey(task: Task, home: Path, client: str) -> tuple[Parcel, ...]:
     terms = _agreed(task, home, client)
-    steps = own_steps(terms, client, task.round, task.switches, home)
+    steps = own_steps(terms, client, task, home)
     strange = [name for name in task.targets if name not in steps]
     if strange:
         raise Refusal(

@@ -43,7 +43,8 @@ class Parcel:
 class Task:
     """The server asks a client for files, its targets, and sends what it takes to make them.
 
-    `switches` are rounds that the server has found by a plateau, where the recipe leaves them open.
+    `switches` are rounds that the server has found by a plateau, where the recipe leaves them open. `left_out` are
+    rounds that went on without the client, whatever it did in them.
     """
 
     terms: str
@@ -52,6 +53,7 @@ class Task:
     round: int
     targets: tuple[str, ...]
     switches: tuple[int | None, int | None]
+    left_out: tuple[int, ...]
     parcels: tuple[Parcel, ...]
 
 

@@ -19,7 +19,7 @@ def task_records(task: Task) -> RecordDict:
     said = {
         "terms": task.terms, "client": task.client, "round": task.round, "targets": list(task.targets),
         "switches": [_NONE if switch is None else switch for switch in task.switches],
-        "libraries": list(task.versions), "versions": list(task.versions.values()),
+        "left_out": list(task.left_out), "libraries": list(task.versions), "versions": list(task.versions.values()),
     }  # fmt: skip
     return _records(_TASK, said, task.parcels)
 
@@ -30,7 +30,7 @@ def read_task(content: RecordDict) -> Task:
     return Task(
         terms=str(said["terms"]), versions=dict(zip(said["libraries"], said["versions"], strict=True)),
         client=str(said["client"]), round=int(said["round"]), targets=tuple(map(str, said["targets"])),
-        switches=(first, second), parcels=parcels,
+        switches=(first, second), left_out=tuple(map(int, said["left_out"])), parcels=parcels,
     )  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def _records(key: str, said: dict[str, Any], parcels: tuple[Parcel, ...]) -> Rec
 def _read(content: RecordDict, key: str) -> tuple[dict[str, Any], tuple[Parcel, ...]]:
     """What was said, and the files; `ParcelError` for anything that we would not have written."""
     try:
-        said = {"targets": [], "names": [], **content.config_records[key]}
+        said = {"targets": [], "names": [], "left_out": [], **content.config_records[key]}
         if said["protocol"] != PROTOCOL:
             raise ParcelError(f"it speaks protocol {said['protocol']}, here is {PROTOCOL}: install the same fedsynth.")
         arrays = content.array_records[_FILES]

@@ -136,9 +136,15 @@ class _Server:
         """With it go the files that the client has not had from us yet."""
         names = [name for name in request.reads if name not in self._has.get(request.client, ())]
         return Task(
-            terms=self._terms.digest, versions=our_versions(), client=request.client, round=request.round,
-            targets=request.targets, switches=self._switches, parcels=tuple(map(self._parcel, names)),
-        )  # fmt: skip
+            terms=self._terms.digest,
+            versions=our_versions(),
+            client=request.client,
+            round=request.round,
+            targets=request.targets,
+            switches=self._switches,
+            left_out=self._board.left_out(request.client),
+            parcels=tuple(map(self._parcel, names)),
+        )
 
     def _parcel(self, name: str) -> Parcel:
         """Read and checked once for all clients of a round."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from artifacts import keys
 from artifacts.places import RunFolder
+from stages.federate.parcels import Task
 from stages.federate.terms import Terms
 from stages.recipes.files import surrogate_file, update_file
 from stages.recipes.phases import resolved, waits
@@ -34,19 +35,20 @@ def server_plan(terms: Terms, recipe: Recipe, home: Path) -> list[Step]:
     return plan(recipe, terms.clients, terms.seed, draw)
 
 
-def own_steps(terms: Terms, client: str, round: int, switches: Switches, home: Path) -> dict[str, Step]:
-    """The client's own steps up to a round, by every file that they write.
+def own_steps(terms: Terms, client: str, task: Task, home: Path) -> dict[str, Step]:
+    """The client's own steps up to the round of a task, by every file that they write.
 
-    It knows the rounds in which it took part by its own files, not by what the server says: a round that it missed has
-    left it no state to go on from.
+    It knows the rounds in which it took part by its own files. A round that it missed, or that went on without it, has
+    left no state to go on from: what the server keeps of the clients' states does not have it either.
     """
-    recipe = _switched(terms.recipe, switches)
+    recipe, round = _switched(terms.recipe, task.switches), task.round
 
     def draw(everybody: Sequence[str], number: int) -> list[str]:
         if sends_proxies(recipe):
             return list(everybody)
         made = (update_file(client, number), surrogate_file(client, number))
-        takes_part = number == round or (number < round and any((home / name).exists() for name in made))
+        before = number < round and number not in task.left_out
+        takes_part = number == round or (before and any((home / name).exists() for name in made))
         return [client] if takes_part and client in everybody else []
 
     steps = plan(recipe, terms.clients, terms.seed, draw)
