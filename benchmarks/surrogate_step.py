@@ -2,17 +2,17 @@
 
 The bare matching step of FedLAP is a forward pass, a backward pass that keeps its graph, and a backward pass through
 both to the images, by autograd, with the simplest function of the gradients in between. FedDM's is one pass each way.
-Ours is the method itself, with one real gradient (or one look) given: targets, distance, momentum and all.
+Ours is the method itself, with one real gradient (or one look) given: targets, distance, momentum and all. Seconds are
+the processor's, on one thread, so that whoever else uses the machine counts for less.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from measuring import Row, Setting, compared, seconds, take_turns
+from measuring import Row, Setting, compared, cpu_seconds, seconds, take_turns
 from torch import Tensor
 
 from stages.methods import feddm, fedlap
@@ -80,7 +80,7 @@ class _Problem:
                 torch.autograd.grad(found, [images], list(real.values()))
 
         sides = {"ours": lambda: self._approximate(params, lambda *_: real), "bare": bare}
-        taken = take_turns(sides, turns)
+        taken = take_turns(sides, turns, clock=cpu_seconds)
         what = f"{name}: FedLAP, {params.image_steps} matching steps"
         yield compared(what, "bare passes", taken["ours"], taken["bare"], goal=_GOAL)
 
@@ -93,7 +93,8 @@ class _Problem:
                 images = self._first.images.clone().requires_grad_()
                 torch.autograd.grad(feddm.embedded(self._module, self._weights, images).sum(), [images])
 
-        taken = take_turns({"ours": lambda: self._matched(params, lambda *_: wanted), "bare": bare}, turns)
+        sides = {"ours": lambda: self._matched(params, lambda *_: wanted), "bare": bare}
+        taken = take_turns(sides, turns, clock=cpu_seconds)
         what = f"{name}: FedDM, {params.steps_per_look} steps"
         yield compared(what, "bare passes", taken["ours"], taken["bare"], goal=_GOAL)
 
@@ -155,6 +156,7 @@ class _Problem:
                 "plain means": features,
             },
             turns,
+            clock=cpu_seconds,
         )
         what = f"{name}: a look of FedLAP-DP, {len(batch)} records"
         yield compared(what, "its plain gradient", taken["gradient"], taken["plain gradient"])
@@ -174,15 +176,15 @@ class _Problem:
 
 
 class _Timed:
-    """A function that counts its seconds."""
+    """A function that counts the processor's seconds that it takes."""
 
     def __init__(self, act: Callable[_P, _T]) -> None:
         self._act, self.seconds = act, 0.0
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        start = time.perf_counter()
+        start = cpu_seconds()
         found = self._act(*arguments, **named)
-        self.seconds += time.perf_counter() - start
+        self.seconds += cpu_seconds() - start
         return found
 
 
