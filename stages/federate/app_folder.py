@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from artifacts import atomic
+from artifacts.digests import sha256_hex
 from stages.federate.terms import FILE, Terms
 from stages.progress import Summary
 
@@ -49,17 +50,11 @@ app = client_app()
 
 def write_app(terms: Terms, out: Path, *, force: bool = False) -> Summary:
     """Write the folder. Without its pyproject.toml it is no app, and that file comes last."""
-    files = {
-        f"{_PACKAGE}/__init__.py": _INIT,
-        f"{_PACKAGE}/server.py": _SERVER,
-        f"{_PACKAGE}/client.py": _CLIENT,
-        terms_in_app(Path()).as_posix(): terms.to_yaml(),
-        "pyproject.toml": _PROJECT.format(version=terms.versions["fedsynth"], package=_PACKAGE, terms=FILE),
-    }
+    files = _files(terms)
     for name in files:
         atomic.refuse_existing(out / name, force=force)
-    for name, text in files.items():
-        atomic.write(out / name, [text.encode()], force=force)
+    for name, content in files.items():
+        atomic.write(out / name, [content], force=force)
     return {
         "out": str(out),
         "terms": str(terms_in_app(out)),
@@ -70,6 +65,24 @@ def write_app(terms: Terms, out: Path, *, force: bool = False) -> Summary:
         "least_clients": terms.least_clients,
         "signed": terms.signed,
     }
+
+
+def bundle_digest(terms: Terms) -> str:
+    """Of the bundle that Flower makes of the folder: the one app that a client by these terms runs."""
+    from flwr.cli.build import build_fab_from_files
+
+    return sha256_hex(build_fab_from_files(_files(terms))[0])
+
+
+def _files(terms: Terms) -> dict[str, bytes]:
+    texts = {
+        f"{_PACKAGE}/__init__.py": _INIT,
+        f"{_PACKAGE}/server.py": _SERVER,
+        f"{_PACKAGE}/client.py": _CLIENT,
+        terms_in_app(Path()).as_posix(): terms.to_yaml(),
+        "pyproject.toml": _PROJECT.format(version=terms.versions["fedsynth"], package=_PACKAGE, terms=FILE),
+    }
+    return {name: text.encode() for name, text in texts.items()}
 
 
 def terms_in_app(app: Path) -> Path:

@@ -51,10 +51,11 @@ class Child:
 
     def _read(self, echo: Echo) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            plain = _COLOURS.sub("", line.rstrip("\n"))
-            self._lines.append(plain)
-            echo(plain)
+        with self._process.stdout as lines:
+            for line in lines:
+                plain = _COLOURS.sub("", line.rstrip("\n"))
+                self._lines.append(plain)
+                echo(plain)
 
     def running(self) -> bool:
         return self._process.poll() is None

@@ -6,6 +6,7 @@ Always with TLS, with node authentication, without telemetry. Each runs until it
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +17,12 @@ from artifacts.errors import FedsynthError, InputError, UsageError, Verification
 from artifacts.metadata import MetadataError
 from artifacts.places import Place, RunFolder
 from stages.federate import flower
+from stages.federate.app_folder import bundle_digest
 from stages.federate.child import Child, Echo, started
-from stages.federate.link import Link, check_pair, free_port, need_file, trusting
+from stages.federate.link import Link, check_server, free_port, need_file
 from stages.federate.node_seat import alone, give_up, take
 from stages.federate.server_app import HOME_VARIABLE
-from stages.federate.terms import FILE, read_terms
+from stages.federate.terms import FILE, Terms, read_terms
 from stages.progress import Summary
 
 Ready = Callable[[Summary], None]
@@ -44,8 +46,9 @@ class Tls:
 
 def superlink(home: Path, *, host: str, port: int, tls: Tls, echo: Echo, ready: Ready) -> None:
     """Run the SuperLink of the server whose home this is. What it holds for the clients survives a restart."""
-    check_pair(tls.certificate, tls.key)
-    trusting(tls.ca)
+    # Flower's own processes reach it in the same way: a certificate that is no good for this is no good at all.
+    near = _ANY.get(host, host)
+    check_server(tls.certificate, tls.key, tls.ca, near)
     command = flower.program("flower-superlink")
     free_port(host, port)
     folder = flower.folder(RunFolder(home).server)
@@ -55,11 +58,9 @@ def superlink(home: Path, *, host: str, port: int, tls: Tls, echo: Echo, ready: 
         "--ssl-certfile", tls.certificate.absolute(), "--ssl-keyfile", tls.key.absolute(),
         "--ssl-ca-certfile", tls.ca.absolute(), "--enable-supernode-auth", "--disable-runtime-dependency-installation",
     ]  # fmt: skip
-    # Flower's own processes reach it in the same way: a certificate that is no good for this is no good at all.
-    local = Link(f"{_bracketed(_ANY.get(host, host))}:{port}", tls.ca)
+    local = Link(f"{_bracketed(near)}:{port}", tls.ca)
     with alone(folder, "SuperLink"), started(words, variables, echo) as child:
         _until(child, lambda: _answers(local), "SuperLink")
-        local.check()
         ready({"superlink": f"{host}:{port}", "home": str(home), "pid": child.pid, "open_to_others": not _near(host)})
         raise _ended(child, "SuperLink")
 
@@ -76,9 +77,10 @@ def supernode(
     ready: Ready,
 ) -> None:
     """Run the SuperNode of a client. Once it was connected it waits for a SuperLink that goes away, for ever."""
-    place = _client_place(home, client)
+    terms = read_terms(home / FILE)
+    place = _client_place(home, client, terms)
     check_private_key(key)
-    command = flower.program("flower-supernode")
+    flower.program("flower-supernode")
     link.check(patience)
     folder = flower.folder(place)
     # A file, because a path may hold what the command line would take apart. It stays here: Flower never sends it.
@@ -87,7 +89,8 @@ def supernode(
     text = "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in said.items())
     atomic.write(config, [text.encode()], force=True, mode=0o600)
     words: list[str | Path] = [
-        command, "--superlink", link.address, "--root-certificates", link.roots.absolute(),
+        sys.executable, "-P", "-m", "stages.federate.approved_node", bundle_digest(terms),
+        "--superlink", link.address, "--root-certificates", link.roots.absolute(),
         "--auth-supernode-private-key", key.absolute(), "--host", "127.0.0.1",
         "--port", str(free_port("127.0.0.1", port)), "--node-config", config,
     ]  # fmt: skip
@@ -123,9 +126,8 @@ def check_private_key(path: Path) -> None:
         )
 
 
-def _client_place(home: Path, client: str) -> Place:
+def _client_place(home: Path, client: str, terms: Terms) -> Place:
     """The client's folder, if it is one of the federation whose terms stand in its home."""
-    terms = read_terms(home / FILE)
     if client not in terms.participants:
         raise UsageError(f"--client {client}: not in {home / FILE}, whose clients are {', '.join(terms.participants)}.")
     try:

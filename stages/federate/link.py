@@ -5,6 +5,7 @@ Flower tells a wrong certificate from a SuperLink that is not there by words in 
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import time
@@ -83,15 +84,30 @@ def trusting(roots: Path) -> ssl.SSLContext:
         raise InputError(f"{roots} holds no certificate in PEM form ({error.reason}).") from None
 
 
-def check_pair(certificate: Path, key: Path) -> None:
-    """Whether a server can be started with these two."""
+def check_server(certificate: Path, key: Path, ca: Path, host: str) -> None:
+    """Whether clients will believe a server with this certificate that they call `host`: a handshake in memory."""
     need_file(certificate, "certificate")
     need_file(key, "key")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        server.load_cert_chain(certificate, key)
     except ssl.SSLError as error:
         raise InputError(
             f"{certificate} and {key} are no certificate with its key ({error.reason}). Give two PEM files."
+        ) from None
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        trusting(ca).wrap_bio(down, up, server_hostname=host),
+        server.wrap_bio(up, down, server_side=True),
+    )
+    try:
+        for end in ends * 2:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        raise VerificationError(
+            f"clients would refuse {certificate}: {error.verify_message}. It must be signed by {ca} and hold, as "
+            f"subjectAltName, {host} and the name by which clients call the server."
         ) from None
 
 

@@ -6,7 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,8 @@ def run_app(app: Path, *, link: Link, home: Path | None, echo: Echo) -> Summary:
             raised = flwr.follow(number, echo)
             status, details = flwr.ended(number)
         except KeyboardInterrupt:
-            flwr.ask("stop", number, _NAME)
+            with suppress(FedsynthError):
+                flwr.ask("stop", number, _NAME)
             raise
     _raise_end(end, status, details, raised)
     return _summary(terms, app, number, home)
@@ -70,10 +71,11 @@ class _Flwr:
         with started([flower.program("flwr"), *words, "--format", "json"], self._environment(), said.append) as child:
             child.wait()
         answer = _object("\n".join(said))
-        if not answer.get("success"):
-            reason = str(answer.get("error-message") or " ".join(said[-3:]) or "no reason given")
-            raise InputError(f"the SuperLink at {self.link.address} refused: {' '.join(reason.split())}")
-        return answer
+        if answer.get("success"):
+            return answer
+        self.link.check()
+        reason = " ".join(str(answer.get("error-message") or " ".join(said[-3:])).split())
+        raise InputError(f"the SuperLink at {self.link.address} refused: {reason or 'no reason given'}")
 
     def follow(self, number: str, echo: Echo) -> tuple[int, str] | None:
         """Pass the run's log on until the run ends; what the ServerApp raised, if its log says so."""

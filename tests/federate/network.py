@@ -76,10 +76,12 @@ class Network:
 
     def register(self, *clients):
         """Let the nodes of these clients in, or of all."""
+        from stages.federate.link import Link
+        from stages.federate.submit import register
+
         for client in clients or self.clients:
-            public = self.keys[client].with_suffix(".pub")
-            done = command("register", public, "--name", client, *self.link_options)
-            assert done.returncode == 0, done.stderr
+            public = self.keys[client].with_name(f"{client}.pub")
+            register(public, client, link=Link(self.address, self.authority.certificate))
 
     def start_nodes(self, *clients):
         """Start the SuperNodes of these clients, or of all, side by side."""

@@ -1,63 +1,177 @@
-"""The processes of a federation: whom they talk to, how they start, stop and end."""
+"""The processes of a federation: what they are told, whom they talk to, which app they run, how they end."""
 
+import contextlib
 import json
+import sqlite3
+import stat
 import textwrap
+import time
+from pathlib import Path
 
 import pytest
 
-SERVER = """
-    import json, os, sys, time
+TOLD = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+
+ROGUE_SERVER = """
+    import os
     from pathlib import Path
 
-    from artifacts.errors import BudgetError
-    from flwr.app import ConfigRecord, Message, RecordDict
+    from flwr.app import Message, RecordDict
     from flwr.serverapp import ServerApp
 
     app = ServerApp()
 
     @app.main()
     def main(grid, context):
-        home = Path(os.environ["FEDSYNTH_HOME"])
-        if (home / "fail").exists():
-            raise BudgetError("the budget is spent")
-        while len(nodes := list(grid.get_node_ids())) < 1:
-            time.sleep(0.1)
+        nodes = list(grid.get_node_ids())
         messages = [Message(RecordDict(), dst_node_id=node, message_type="query") for node in nodes]
-        answers = [dict(reply.content["about"]) for reply in grid.send_and_receive(messages, timeout=60)]
-        (home / "answers.json").write_text(json.dumps(answers))
+        grid.push_messages(messages)
+        (Path(os.environ["FEDSYNTH_HOME"]) / "sent").write_text(str(len(messages)))
+        import time
+        time.sleep(120)
 """
 
-CLIENT = """
-    import json, os
+ROGUE_CLIENT = """
     from pathlib import Path
-
-    from flwr.app import ConfigRecord, Message, RecordDict
+    from flwr.app import Message, RecordDict
     from flwr.clientapp import ClientApp
 
+    Path("MARK").write_text("run")
     app = ClientApp()
 
     @app.query()
     def query(message, context):
-        home = Path(context.node_config["home"])
-        (home / "environment.json").write_text(json.dumps(dict(os.environ)))
-        told = {"client": context.node_config["client"], "torch": "torch" in __import__("sys").modules}
-        return Message(RecordDict({"about": ConfigRecord(told)}), reply_to=message)
+        return Message(RecordDict(), reply_to=message)
 """
 
 
-@pytest.fixture(scope="session")
-def probe_app(linked, small_terms):
-    """An app in place of ours that tells where its two halves run."""
-    app = linked.agree(small_terms)
-    (app / "fedsynth_app/server.py").write_text(textwrap.dedent(SERVER))
-    (app / "fedsynth_app/client.py").write_text(textwrap.dedent(CLIENT))
-    return app
-
-
-def test_a_run_from_end_to_end(linked, probe_app):
+@pytest.fixture(scope="module")
+def running(linked, small_terms):
+    """The SuperLink and the node of `a`, the only one that it knows."""
+    linked.app = linked.agree(small_terms)
     linked.start_nodes("a")
-    done = linked.run(probe_app, "--json")
-    assert done.returncode == 0, done.stderr
-    print(done.stderr)
-    assert json.loads(done.stdout)["recipe"] == "fedavg"
-    assert json.loads((linked.server_home / "answers.json").read_text()) == [{"client": "a", "torch": False}]
+    yield linked
+    if "a" in linked.services:
+        linked.stop("a")
+
+
+def processes(network, network_module, name):
+    """Flower's processes of a service: the one that was started, and its own."""
+    first = network.services[name].about["pid"]
+    return [first, *network_module.descendants(first)]
+
+
+def until(ready, seconds=60):
+    began = time.monotonic()
+    while not ready():
+        assert time.monotonic() < began + seconds
+        time.sleep(0.1)
+
+
+def remote_addresses(pids):
+    """Where the processes' TCP connections lead, by the kernel's tables; IPv4 and IPv6."""
+    opened = [str(link.readlink()) for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir()]
+    sockets = {name[8:-1] for name in opened if name.startswith("socket:[")}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = row.split()
+            if fields[9] in sockets:
+                found.add(fields[2].partition(":")[0])
+    return found
+
+
+@pytest.mark.parametrize("name", ["superlink", "a"])
+def test_telemetry_is_off_and_nothing_but_loopback_is_contacted(running, network_module, name):
+    until(lambda: len(processes(running, network_module, name)) > 1)  # the SuperExec
+    pids = processes(running, network_module, name)
+    for pid in pids:
+        environment = network_module.environment_of(pid)
+        assert {key: environment[key] for key in TOLD} == TOLD
+        assert Path(environment["FLWR_HOME"]).is_relative_to(running.folder)
+        assert {key for key in environment if key.startswith("FLWR_")} == {*TOLD, "FLWR_HOME"}
+    nobody, loopback = "00000000", "0100007F"
+    assert loopback in remote_addresses(pids) <= {nobody, loopback}
+
+
+def test_what_flower_keeps_is_for_no_other_users_eyes(running):
+    for place in (running.server_home / "server", running.homes["a"] / "clients/a"):
+        assert stat.S_IMODE((place / "private/.flwr").stat().st_mode) == 0o700
+
+
+def test_the_superlink_never_learns_where_a_client_keeps_its_files(running):
+    with contextlib.closing(sqlite3.connect(running.server_home / "server/private/.flwr/state.db")) as database:
+        kept = "\n".join(database.iterdump()).lower()
+    assert str(running.homes["a"]).lower() not in kept
+    assert str(running.homes["a"]).encode().hex() not in kept
+    assert b"-----BEGIN PUBLIC KEY-----".hex() in kept  # of the node: what it did tell is found
+
+
+def test_a_wrong_certificate_is_refused_by_all(fedsynth, running, certificates, tmp_path):
+    strangers = ["--root-certificates", certificates.Authority(tmp_path, "others").certificate]
+    for words in (
+        running.supernode_words("b"),
+        ["register", running.keys["b"].with_name("b.pub"), "--name", "b", *running.link_options],
+        ["run", running.app, "--home", running.server_home, *running.link_options],
+    ):
+        code, _, err = fedsynth("federate", *words, *strangers)
+        assert code == 5
+        assert "not vouched for" in err
+
+
+def test_a_node_whose_key_is_unknown_is_turned_away(fedsynth, running):
+    code, out, err = fedsynth("federate", *running.supernode_words("b"), "--quiet")
+    assert (code, out) == (5, "")
+    assert "does not know this node's key" in err
+
+
+def test_a_key_is_registered_once(fedsynth, running):
+    words = ["register", running.keys["a"].with_name("a.pub"), "--name", "a", *running.link_options]
+    code, _, err = fedsynth("federate", *words)
+    assert code == 3
+    assert "already in use" in err
+
+
+def test_a_home_has_one_process(fedsynth, running, network_module):
+    code, _, err = fedsynth("federate", *running.supernode_words("a"), "--quiet")
+    assert (code, "a SuperNode of this home is running already" in err) == (3, True)
+    port = network_module.free_port()
+    code, _, err = fedsynth("federate", *running.superlink_words(), "--port", port, "--quiet")
+    assert (code, "a SuperLink of this home is running already" in err) == (3, True)
+
+
+def test_a_node_runs_the_app_of_its_terms_and_no_other(running, tmp_path):
+    """The same terms, other code: the SuperLink hands it out, the client does not touch it."""
+    mark = tmp_path / "mark"
+    package = running.folder / "rogue/fedsynth_app"
+    package.mkdir(parents=True)
+    for file in running.app.rglob("*"):
+        if file.is_file():
+            (running.folder / "rogue" / file.relative_to(running.app)).write_bytes(file.read_bytes())
+    (package / "server.py").write_text(textwrap.dedent(ROGUE_SERVER))
+    (package / "client.py").write_text(textwrap.dedent(ROGUE_CLIENT).replace("MARK", str(mark)))
+    running.begin_run(running.folder / "rogue")
+    until(lambda: "refused to run an app" in running.log("a"))
+    assert (running.server_home / "sent").read_text() == "1"
+    assert not mark.exists()
+    assert not list((running.homes["a"] / "clients/a/private/.flwr").glob("apps/*"))
+    assert running.stop("run") == 130
+    assert "ControlServicer.StopRun" in running.log("superlink")
+    assert running.services["a"].process.poll() is None  # it goes on for those who ask for the right app
+
+
+def test_a_node_that_was_killed_takes_its_seat_again_at_once(running):
+    """The SuperLink would take it for present for up to a minute more, and turn a new process away."""
+    running.kill("a")
+    (service,) = running.start_nodes("a")
+    assert json.loads(json.dumps(service.about))["client"] == "a"
+
+
+def test_a_service_ends_with_its_children(running, network_module):
+    pids = processes(running, network_module, "a")
+    assert running.stop("a") == 130
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), seconds=20)
