@@ -34,7 +34,7 @@ _REASONS = {
     "ACCESS_DENIED": "access denied. Check the credentials in the environment, and what they may do",
     "INVALID_ACCESS_KEY_ID": "the store does not know these credentials. Check the environment",
     "SIGNATURE_DOES_NOT_MATCH": "the store does not accept these credentials. Check the environment",
-    "NETWORK_CONNECTION": "the store cannot be reached. Check the endpoint and the network, then run again",
+    "NETWORK_CONNECTION": "the store cannot be reached, or the connection broke. Check endpoint and network",
 }
 
 
@@ -86,7 +86,7 @@ class _Store:
                 return FileSystem.from_uri(f"{shown}/?{options}")[0]
         except ArrowInvalid:
             raise UsageError(
-                f"{shown}: no such bucket can be, or {self.scheme} has no such option after the ?."
+                f"{shown}: no such bucket can be, or its URL has an option that {self.scheme} has not."
             ) from None
 
 
@@ -214,19 +214,20 @@ class Remote:
         return int(buffer.size)
 
     def _fetch(self, target: Path, found: Found) -> None:
-        arrived = 0
         with explained(target):
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as handle:
-                for chunk in self._chunks():
-                    arrived += handle.write(chunk)
-        # A fetch is several requests, and the object may be another one after the first of them.
-        now = self.find()
-        if arrived != found.size or now != found:
+        try:
+            with explained(target), os.fdopen(descriptor, "wb") as handle:
+                arrived = sum(handle.write(chunk) for chunk in self._chunks())
+            # A fetch is several requests, and the object may be another one after the first of them.
+            if self.find() != found:
+                raise InputError(f"cannot read {self}: it was replaced meanwhile. Run again.")
+            if arrived != found.size:
+                raise InputError(f"cannot read {self}: {arrived:,} of {found.size:,} bytes arrived. Run again.")
+        except BaseException:
             target.unlink()
-            why = "it was replaced meanwhile" if now != found else f"{arrived:,} of {found.size:,} bytes arrived"
-            raise InputError(f"cannot read {self}: {why}. Run again.")
+            raise
 
     def _chunks(self) -> Iterator[bytes]:
         system, path = self.store.system, self._path

@@ -20,6 +20,10 @@ from artifacts.places import OUTBOX, RunFolder
 from artifacts.remote import Found, Remote
 from artifacts.scratch import cache_folder, scratch
 from stages.progress import Report
+from stages.recipes.files import CONFUSION_PICTURE, CURVE, CURVE_PICTURE
+
+# Every round adds to these. A step is done when its own file is there, and must have added to them by then.
+_REWRITTEN = (CURVE, CURVE_PICTURE, CONFUSION_PICTURE)
 
 
 @contextlib.contextmanager
@@ -54,7 +58,7 @@ class Mirror:
         """Copy up what is new or changed, and remove there what was removed here."""
         now = states(self.root)
         new = [name for name, state in now.items() if self._known.get(name) != state]
-        for name in sorted(new, key=lambda name: (not is_ledger(name), now[name])):
+        for name in sorted(new, key=lambda name: (not is_ledger(name), not name.endswith(_REWRITTEN), now[name])):
             self._put(name)
             self._known[name] = now[name]
         for name in self._known.keys() - now.keys():

@@ -33,8 +33,10 @@ class Server:
     @contextmanager
     def failing(self, fault):
         self._faults.append(fault)
-        yield
-        self._faults.remove(fault)
+        try:
+            yield
+        finally:
+            self._faults.remove(fault)
 
     @staticmethod
     def denied(environ, start_response):

@@ -32,11 +32,16 @@ def run_into(run_on_one_worker):
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory, run_on_one_worker):
-    """The same run in a folder, without its keys: name → bytes."""
+def local_folder(tmp_path_factory, run_on_one_worker):
     folder = tmp_path_factory.mktemp("local") / "run"
     run_on_one_worker(change(load_recipe("fedavg"), SETTINGS, ROUNDS), folder, seed=SEED)
-    return {name: data for name, data in files(folder).items() if not name.endswith(".key")}
+    return folder
+
+
+@pytest.fixture(scope="module")
+def local(local_folder):
+    """The same run in a folder, without its keys: name → bytes."""
+    return {name: data for name, data in files(local_folder).items() if not name.endswith(".key")}
 
 
 def files(folder):
@@ -98,49 +103,67 @@ def test_the_store_holds_the_bytes_of_a_local_run_and_no_key(run_into, local, se
     assert server.puts("/bucket/whole")[before:] == ["/simulation/recipe.yaml"]
 
 
-@pytest.mark.parametrize("number", [9, 24])
-def test_a_store_that_fails_half_way_is_gone_on_with_elsewhere(
-    run_into, local, server, objects, number, monkeypatch, tmp_path
-):
-    place = f"fails-{number}"
-    with server.failing(forbid(number, f"/bucket/{place}/", server)), pytest.raises(InputError, match="access denied"):
-        run_into(f"s3://bucket/{place}")
-    half = objects(f"{place}/")
-    assert len(half) < len(local)
+def test_a_store_that_fails_half_way_is_gone_on_with_elsewhere(run_into, local, server, objects, monkeypatch, tmp_path):
+    fault = forbid(len(local) // 2, "/bucket/fails/", server)
+    with server.failing(fault), pytest.raises(InputError, match="access denied"):
+        run_into("s3://bucket/fails")
+    half = objects("fails/")
+    assert 0 < len(half) < len(local)
     assert unrecorded(half) == []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another machine"))
-    run_into(f"s3://bucket/{place}")
-    assert objects(f"{place}/") == local
+    run_into("s3://bucket/fails")
+    assert objects("fails/") == local
 
 
-def test_killed_in_the_middle_of_an_upload_it_goes_on(run_into, local, server, objects):
-    """A real process, killed while the server has half of its request."""
+def killed_at(name, place, code, arguments, server):
+    """Start a process, and kill it while the server has its request to put `name`, but not answered yet."""
     reached, killed = threading.Event(), threading.Event()
 
     def stall(environ, start_response):
-        if environ["REQUEST_METHOD"] != "PUT" or not environ["PATH_INFO"].endswith(
-            "01/outbox/message-0001.safetensors"
-        ):
+        if environ["REQUEST_METHOD"] != "PUT" or environ["PATH_INFO"] != f"/bucket/{place}/{name}":
             return None
         reached.set()
         killed.wait(60)
         return server.denied(environ, start_response)
 
-    words = ["run", "fedavg", "-q", "--workers", "1", "--seed", SEED, "--rounds", ROUNDS, "-o", "s3://bucket/killed"]
-    words += [word for setting in SETTINGS for word in ("--set", setting)]
-    command = [sys.executable, "-c", "from fedsynth_cli.app import main; main()", *map(str, words)]
     with server.failing(stall):
-        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        process = subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stderr=subprocess.PIPE)
         assert reached.wait(120), process.communicate(timeout=5)[1]
         process.kill()
         process.communicate()
         killed.set()
-    half = objects("killed/")
-    assert "clients/01/outbox/message-0001.safetensors" not in half
+
+
+MESSAGE = "clients/01/outbox/message-0001.safetensors"
+# A whole run appears in the folder at once, so that the process need not import torch; it is copied up as any other.
+COPIED = """
+import shutil, sys
+from fedsynth_cli.urls import run_folder
+with run_folder(sys.argv[2], secure=False) as (folder, passed):
+    shutil.copytree(sys.argv[1], folder, dirs_exist_ok=True)
+"""
+
+
+def check_killed(place, run_into, objects, local):
+    half = objects(f"{place}/")
+    assert MESSAGE not in half
     assert b"message-0001" in half["clients/01/egress.jsonl"], "the entry comes first"
     assert unrecorded(half) == []
-    run_into("s3://bucket/killed")
-    assert objects("killed/") == local
+    run_into(f"s3://bucket/{place}")
+    assert objects(f"{place}/") == local
+
+
+def test_killed_while_it_copies_it_goes_on(run_into, local, local_folder, server, objects):
+    killed_at(MESSAGE, "copied", COPIED, [local_folder, "s3://bucket/copied"], server)
+    check_killed("copied", run_into, objects, local)
+
+
+@pytest.mark.slow
+def test_killed_while_it_runs_it_goes_on(run_into, local, server, objects):
+    words = ["run", "fedavg", "-q", "--workers", "1", "--seed", SEED, "--rounds", ROUNDS, "-o", "s3://bucket/killed"]
+    words += [word for setting in SETTINGS for word in ("--set", setting)]
+    killed_at(MESSAGE, "killed", "from fedsynth_cli.app import main; main()", words, server)
+    check_killed("killed", run_into, objects, local)
 
 
 @pytest.fixture
