@@ -97,8 +97,8 @@ def superlink(
 ) -> None:
     """Start the SuperLink, through which messages go; it runs until it is stopped. TLS and node keys are always on.
 
-    Whoever reaches the port can start runs and register nodes: Flower asks for no password. Listen on 127.0.0.1, and
-    let a proxy pass /v1/fleet/ and /health on to it, nothing else.
+    Other machines reach only what a node with its key needs. Runs are started, and nodes registered, on this one;
+    Flower itself would let anybody do so.
 
     Example: fedsynth federate superlink --home server --certificate server.pem --key server.key --ca ca.pem
     """
@@ -106,16 +106,10 @@ def superlink(
     from stages.federate.launch import superlink as stage
 
     output = Output(as_json=json, quiet=quiet)
-
-    def ready(summary: dict[str, Any]) -> None:
-        if summary["open_to_others"]:
-            output.warn(
-                f"{summary['superlink']} is open to others: whoever reaches it can start runs here. Let a proxy pass "
-                "/v1/fleet/ and /health only."
-            )
-        _now(output, summary)
-
-    stage(home, host=host, port=port, tls=Tls(certificate=certificate, key=key, ca=ca), echo=_echo(quiet), ready=ready)
+    stage(
+        home, host=host, port=port, tls=Tls(certificate=certificate, key=key, ca=ca), echo=_echo(quiet),
+        ready=lambda summary: _now(output, summary),
+    )  # fmt: skip
 
 
 def register(

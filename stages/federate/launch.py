@@ -30,7 +30,6 @@ Ready = Callable[[Summary], None]
 DATABASE = "state.db"
 _SECONDS_TO_START = 120.0
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listening everywhere, asked from here
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _CONNECTED = r"SuperNode ID: (\d+)"
 _ENDED_BY = r"^(?!For more information|Exit Code).*\b(?:ERROR|[Ee]rror|[Ff]ailed|[Uu]nable|[Ii]nvalid)\b.*"
 
@@ -49,19 +48,20 @@ def superlink(home: Path, *, host: str, port: int, tls: Tls, echo: Echo, ready: 
     # Flower's own processes reach it in the same way: a certificate that is no good for this is no good at all.
     near = _ANY.get(host, host)
     check_server(tls.certificate, tls.key, tls.ca, near)
-    command = flower.program("flower-superlink")
+    flower.program("flower-superlink")
     free_port(host, port)
     folder = flower.folder(RunFolder(home).server)
     variables = flower.environment(folder, **{HOME_VARIABLE: str(home.absolute())})
     words: list[str | Path] = [
-        command, "--host", host, "--port", str(port), "--database", folder.absolute() / DATABASE,
+        sys.executable, "-P", "-m", "stages.federate.guarded_link", "--host", host, "--port", str(port),
+        "--database", folder.absolute() / DATABASE,
         "--ssl-certfile", tls.certificate.absolute(), "--ssl-keyfile", tls.key.absolute(),
         "--ssl-ca-certfile", tls.ca.absolute(), "--enable-supernode-auth", "--disable-runtime-dependency-installation",
     ]  # fmt: skip
     local = Link(f"{_bracketed(near)}:{port}", tls.ca)
     with alone(folder, "SuperLink"), started(words, variables, echo) as child:
         _until(child, lambda: _answers(local), "SuperLink")
-        ready({"superlink": f"{host}:{port}", "home": str(home), "pid": child.pid, "open_to_others": not _near(host)})
+        ready({"superlink": f"{_bracketed(host)}:{port}", "home": str(home), "pid": child.pid})
         raise _ended(child, "SuperLink")
 
 
@@ -172,7 +172,3 @@ def _ended(child: Child, what: str) -> FedsynthError:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _near(host: str) -> bool:
-    return host in _LOOPBACK

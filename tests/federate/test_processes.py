@@ -3,9 +3,11 @@
 import contextlib
 import json
 import sqlite3
+import ssl
 import stat
 import textwrap
 import time
+from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,23 @@ def test_telemetry_is_off_and_nothing_but_loopback_is_contacted(running, network
         assert {key for key in environment if key.startswith("FLWR_")} == {*TOLD, "FLWR_HOME"}
     nobody, loopback = "00000000", "0100007F"
     assert loopback in remote_addresses(pids) <= {nobody, loopback}
+
+
+@pytest.mark.parametrize(
+    ("path", "far"),
+    [("/health", 200), ("/v1/fleet/activate-node", 405), ("/v1/control/start-run", 403), ("/docs", 403)],
+)
+def test_other_machines_reach_the_nodes_side_of_the_superlink_and_no_more(running, path, far):
+    """127.0.0.2 is not the address at which Flower's own processes are."""
+    context = ssl.create_default_context(cafile=running.authority.certificate)
+    status = {}
+    for source in ("127.0.0.1", "127.0.0.2"):
+        call = HTTPSConnection("127.0.0.1", running.port, context=context, source_address=(source, 0), timeout=10)
+        with contextlib.closing(call):
+            call.request("GET", path, headers={"X-Forwarded-For": "127.0.0.1"})
+            status[source] = call.getresponse().status
+    assert status["127.0.0.2"] == far
+    assert status["127.0.0.1"] != 403
 
 
 def test_what_flower_keeps_is_for_no_other_users_eyes(running):
