@@ -120,7 +120,9 @@ def register(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Let a client's node in. Be sure that the key is the client's: compare its digest over the telephone.
+    """Let a client's node in. Be sure that the key is the client's: compare fingerprints over the telephone.
+
+    The client sees its own with ssh-keygen -l -f KEY.pub. To be called on the machine of the SuperLink.
 
     Example: fedsynth federate register hospital-a.pub --name hospital-a --superlink 127.0.0.1:9092
     --root-certificates ca.pem
@@ -144,7 +146,7 @@ def run(
 ) -> None:
     """Start the federation and follow it to its end. Started again, it goes on after the last whole round.
 
-    Flower's own `flwr run APP` does the same.
+    To be called on the machine of the SuperLink. Flower's own `flwr run APP` does the same.
 
     Example: fedsynth federate run federation --home server --superlink 127.0.0.1:9092 --root-certificates ca.pem
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import tempfile
 import time
@@ -33,10 +35,16 @@ def register(key: Path, client: str, *, link: Link) -> Summary:
         check_client_name(client)
     except MetadataError as error:
         raise UsageError(f"--name: {error}.") from None
-    _check_public_key(key)
+    shown = fingerprint(key)
     with _control(link) as flwr:
         answer = flwr.ask("supernode", "register", key.absolute(), _NAME, "--name", client)
-    return {"client": client, "key": str(key), "superlink": link.address, "node_id": str(answer["node-id"])}
+    return {
+        "client": client,
+        "key": str(key),
+        "fingerprint": shown,
+        "superlink": link.address,
+        "node_id": str(answer["node-id"]),
+    }
 
 
 def run_app(app: Path, *, link: Link, home: Path | None, echo: Echo) -> Summary:
@@ -75,6 +83,10 @@ class _Flwr:
             return answer
         self.link.check()
         reason = " ".join(str(answer.get("error-message") or " ".join(said[-3:])).split())
+        if "403 Forbidden" in reason:
+            raise InputError(
+                f"the SuperLink at {self.link.address} takes this from its own machine only. Run it there."
+            )
         raise InputError(f"the SuperLink at {self.link.address} refused: {reason or 'no reason given'}")
 
     def follow(self, number: str, echo: Echo) -> tuple[int, str] | None:
@@ -130,20 +142,24 @@ def _raised(child: Child) -> tuple[int, str] | None:
     return (int(match.group(2)), match.group(1)) if match else None
 
 
-def _check_public_key(path: Path) -> None:
+def fingerprint(path: Path) -> str:
+    """Of a public key that Flower will take, as `ssh-keygen -l` prints it."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
     need_file(path, "node key")
+    content = path.read_bytes()
     try:
-        fits = isinstance(load_ssh_public_key(path.read_bytes()), EllipticCurvePublicKey)
+        fits = isinstance(load_ssh_public_key(content), EllipticCurvePublicKey)
     except (ValueError, UnsupportedAlgorithm):
         fits = False
     if not fits:
         raise InputError(
             f"{path} is no public elliptic-curve key in OpenSSH form. Give the .pub file of ssh-keygen -t ecdsa."
         )
+    digest = hashlib.sha256(base64.b64decode(content.split()[1])).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
 def _raise_end(file: Path | None, status: str, details: str, raised: tuple[int, str] | None) -> None:
