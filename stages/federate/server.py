@@ -165,7 +165,7 @@ class _Server:
                 self._take(open_now[asked], reply)
         now = time.monotonic()
         for request in [r for r in self._requests.values() if r.deadline <= now]:
-            self._let_go(request, f"no answer within {self._terms.wait:g} s")
+            self._let_go(request, f"no answer within {self._terms.wait:g} s (is it up, with these terms?)")
         waiting = len(self._requests)
         self._report(_round(self._requests), recipe.rounds, f"waiting for {waiting} client{'s' * (waiting != 1)}")
         time.sleep(_PAUSE)
