@@ -57,12 +57,15 @@ def recipe(
     """
     from artifacts import atomic
     from artifacts.errors import UsageError
+    from artifacts.remote import is_url
     from stages.recipes.recipe import change, load_recipe
 
     output = Output(as_json=json, quiet=quiet)
     if name == "list":
         _list(output)
         return
+    if is_url(run_folder):
+        raise UsageError("--run: these tools look at files, so give a path. `fedsynth run` writes to a URL.")
     if style is None:
         raise UsageError("--format is missing: give make, dvc, snakemake or sh.")
     chosen = change(load_recipe(name, preset), setting or [], rounds)

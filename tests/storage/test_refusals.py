@@ -93,6 +93,13 @@ def test_what_the_disk_has_no_room_for_is_not_fetched(store, server, tmp_path, m
     assert not [path for method, path, _ in server.asked[before:] if method == "GET" and path.endswith("room/x")]
 
 
+def test_the_help_says_where_a_url_may_stand(fedsynth):
+    lines = fedsynth("train-client", "--help")[1].splitlines()
+    assert "PATH|URL" in next(line for line in lines if "--out" in line)
+    assert "PATH|URL" not in next(line for line in lines if "--key" in line)
+    assert "s3://BUCKET/NAME" in fedsynth("--help")[1]
+
+
 def test_every_path_of_every_command_is_known_to_be_read_or_written():
     """A new option must say which: what is written must not be fetched, nor the other way round."""
     read = {

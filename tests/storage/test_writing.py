@@ -120,6 +120,7 @@ def test_what_cannot_be_put_at_the_end_is_kept(fedsynth, finished_run, server, o
         (["evaluate", MODEL, DATA, "-o", "s3://bucket/no/m.json"], "would hold what is private"),
         (["evaluate", ".", "--gap", "-o", "s3://bucket/no/gap.json"], "would hold what is private"),
         (["report", ".", "--private", "-o", "s3://bucket/no/report.html"], "would hold what is private"),
+        (["recipe", "fedavg", "--format", "make", "--run", "s3://bucket/no"], "give a path"),
         (["keygen", "-o", "s3://bucket/no/client.key"], "takes no URL"),
         (["sign", "s3://bucket/no/m.safetensors", "--roster", "r.json"], "takes no URL"),
         (["release", "--out=s3://bucket/no/x"], "takes no URL"),
