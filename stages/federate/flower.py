@@ -11,9 +11,9 @@ from pathlib import Path
 from artifacts.atomic import explained
 from artifacts.errors import InputError
 from artifacts.places import Place
+from stages.federate.link import LOOPBACK
 
 _FOLDER = ".flwr"
-_LOOPBACK = "127.0.0.1,localhost,::1"
 
 
 def program(name: str) -> Path:
@@ -57,5 +57,5 @@ def environment(flower_home: Path, **more: str) -> dict[str, str]:
 def _direct_to_loopback(kept: Mapping[str, str]) -> dict[str, str]:
     """Where a proxy is set, Flower's own processes must still find each other without it."""
     return {
-        name: ",".join(filter(None, [kept.get(name), _LOOPBACK])) for name in ("NO_PROXY", "no_proxy")
+        name: ",".join(filter(None, [kept.get(name), *LOOPBACK])) for name in ("NO_PROXY", "no_proxy")
     }  # fmt: skip

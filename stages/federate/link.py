@@ -16,6 +16,7 @@ from pathlib import Path
 
 from artifacts.errors import InputError, UsageError, VerificationError
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SECONDS = 10.0  # for one answer
 
 
@@ -49,7 +50,7 @@ class Link:
 
     def _ask(self, context: ssl.SSLContext) -> None:
         try:
-            with urllib.request.urlopen(f"https://{self.address}/health", timeout=_SECONDS, context=context):
+            with self._opener(context).open(f"https://{self.address}/health", timeout=_SECONDS):
                 return
         except urllib.error.HTTPError as error:
             raise InputError(
@@ -69,6 +70,12 @@ class Link:
             raise _NotThere(getattr(reason, "strerror", None) or reason) from None
         except (OSError, ValueError) as error:  # cut off, or no HTTP
             raise _NotThere(error) from None
+
+    def _opener(self, context: ssl.SSLContext) -> urllib.request.OpenerDirector:
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=context)]
+        if self.address.rpartition(":")[0].strip("[]") in LOOPBACK:
+            handlers.append(urllib.request.ProxyHandler({}))  # a proxy that is set is for other machines
+        return urllib.request.build_opener(*handlers)
 
 
 class _NotThere(Exception):

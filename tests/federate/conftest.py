@@ -25,7 +25,10 @@ def make_network(network_module, certificates, tmp_path_factory):
 def linked(make_network):
     """A network whose SuperLink is up and knows the node of `a`; `b` is a stranger to it. No node is started."""
     with make_network() as network:
-        network.start_link()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FLWR_TELEMETRY_ENABLED", "1")  # what a user may have set must not count
+            patch.setenv("FLWR_TELEMETRY_LOGGING", "1")
+            network.start_link()
         network.register("a")
         yield network
 

@@ -8,9 +8,11 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import httpx
 import pytest
 
 from artifacts.errors import InputError, VerificationError
+from stages.federate.flower import environment
 from stages.federate.link import Link, check_server
 
 
@@ -94,6 +96,16 @@ def test_what_answers_is_no_superlink(home):
         Link(address, home.authority.certificate).check()
     with serving(home.authority.issue("other")) as address, pytest.raises(InputError, match="/health says 404"):
         Link(address, home.authority.certificate).check()
+
+
+def test_a_proxy_is_for_other_machines(home, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    with serving(home.authority.issue("near")) as address, pytest.raises(InputError, match="/health says 404"):
+        Link(address, home.authority.certificate).check()
+    monkeypatch.setenv("NO_PROXY", "intranet")
+    assert environment(home.folder)["NO_PROXY"] == "intranet,127.0.0.1,localhost,::1"
+    monkeypatch.setenv("NO_PROXY", environment(home.folder)["NO_PROXY"])
+    httpx.Client().close()  # Flower's own way to the network; it reads the list too, and is easily upset
 
 
 @pytest.mark.parametrize(
