@@ -21,6 +21,7 @@ _SIMULATION = "Whole federations"
 # Name and panel; `train-client` is the function `train_client` of the file `train_client.py`.
 COMMANDS: dict[str, str] = {
     "keygen": _CLIENT,
+    "ingest": _CLIENT,
     "identity": _CLIENT,
     "train-client": _CLIENT,
     "encode": _CLIENT,

@@ -1,0 +1,49 @@
+"""`fedsynth ingest`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedsynth_cli.console import Output
+from fedsynth_cli.options import Force, Json, Out, Quiet
+
+
+def ingest(
+    source: Annotated[
+        str, typer.Argument(help="A Parquet file or folder, a folder of class folders, digits, or a URL of one.")
+    ],
+    out: Out,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            help="A dataset with the federation's classes and image size: its public test set.", show_default=False
+        ),
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option(help="The client's name, unless --out tells it.", show_default=False)
+    ] = None,
+    image_size: Annotated[int | None, typer.Option(help="Height and width to resize to.", show_default=False)] = None,
+    channels: Annotated[int | None, typer.Option(help="1 for grey, 3 for colour.", show_default=False)] = None,
+    image_column: Annotated[str | None, typer.Option(help="Parquet: the images' column.", show_default="image")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Parquet: the labels' column.", show_default="label")] = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Bring a client's own images into the form that all stages read. They stay where they are written.
+
+    Into NAME/private/ for a client's data; into public/ for the test set that everybody may see.
+
+    Example: fedsynth ingest scans/ --like public/test.parquet -o clients/hospital-a/private/data.parquet
+    """
+    from stages.ingest import Reading
+    from stages.ingest import ingest as stage
+
+    reading = Reading(
+        image_size=image_size, channels=channels, image_column=image_column, label_column=label_column
+    )  # fmt: skip
+    summary = stage(source, out, reading=reading, like=like, client=client, force=force)
+    Output(as_json=json, quiet=quiet).result(summary)

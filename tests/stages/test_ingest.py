@@ -1,0 +1,95 @@
+"""`ingest`: whoever brings data of their own trains on the federation's classes, whatever numbers they had for them."""
+
+import io
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from stages.data.dataset_images import load_dataset
+
+
+def parquet(path, labels, names, size=8, shade=20):
+    """A Hugging Face dataset in which each image's grey level tells its class by name."""
+
+    def png(name):
+        buffer = io.BytesIO()
+        Image.fromarray(np.full((size, size), shade * (1 + ord(name[0]) - ord("a")), np.uint8)).save(buffer, "PNG")
+        return {"bytes": buffer.getvalue(), "path": None}
+
+    features = {"label": {"names": names, "_type": "ClassLabel"}}
+    table = pa.table({"image": [png(names[label]) for label in labels], "label": labels})
+    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pq.write_table(table, path)
+    return path
+
+
+@pytest.fixture
+def test_set(tmp_path, fedsynth):
+    source = parquet(tmp_path / "test-source.parquet", [0, 1, 2], ["a", "b", "c"])
+    out = tmp_path / "public/test.parquet"
+    assert fedsynth("ingest", source, "-o", out)[0] == 0
+    return out
+
+
+def test_classes_are_matched_by_name(tmp_path, fedsynth, test_set):
+    source = parquet(tmp_path / "mine.parquet", [0, 1, 1], ["c", "a"])
+    out = tmp_path / "clients/hospital-a/private/data.parquet"
+    code, _, err = fedsynth("ingest", source, "--like", test_set, "-o", out)
+    assert code == 0, err
+    found = load_dataset(out)
+    assert (found.metadata.custody, found.metadata.client) == ("private", "hospital-a")
+    assert found.content.class_names == ("a", "b", "c")
+    assert found.content.labels.tolist() == [2, 0, 0]
+    assert found.content.images[:, 0, 0, 0].tolist() == [60, 20, 20]
+
+
+def test_the_public_test_set_is_nobodys(test_set):
+    metadata = load_dataset(test_set).metadata
+    assert (metadata.custody, metadata.client, metadata.simulation) == ("public", None, False)
+
+
+def test_it_can_be_trained_on_with_a_real_key(tmp_path, fedsynth, test_set):
+    """And what comes of it does not say «simulation»."""
+    home = tmp_path / "clients/hospital-a/private"
+    source = parquet(tmp_path / "mine.parquet", [0, 1, 2, 0], ["a", "b", "c"])
+    model, update = tmp_path / "public/model-0000.safetensors", home / "update-0001.safetensors"
+    message = home.parent / "outbox/message-0001.safetensors"
+    for words in (
+        ("ingest", source, "--like", test_set, "-o", home / "data.parquet"),
+        ("keygen", "-o", home / "client.key"),
+        ("init-model", "--like", test_set, "--arch", "softmax", "-o", model),
+        ("train-client", model, home / "data.parquet", "--local-steps", "1", "-o", update),
+        ("encode", model, update, "-o", message),
+    ):
+        code, _, err = fedsynth(*words)
+        assert code == 0, err
+    from artifacts import tensors_file
+
+    assert tensors_file.read(message).metadata.simulation is False
+
+
+@pytest.mark.parametrize(
+    ("source", "place", "code", "because"),
+    [
+        ({"labels": [0], "names": ["d"]}, "clients/x/private", 3, "has the class 'd'"),
+        ({"labels": [0], "names": ["a"], "size": 9}, "clients/x/private", 3, "give --image-size or --channels"),
+        ({"labels": [0], "names": ["a"]}, "clients/x/outbox", 2, "into its private/"),
+        ({"labels": [0], "names": ["a"]}, "elsewhere", 2, "into its private/"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, fedsynth, test_set, source, place, code, because):
+    path = parquet(tmp_path / "mine.parquet", **source)
+    out = tmp_path / place / "data.parquet"
+    found, _, err = fedsynth("ingest", path, "--like", test_set, "-o", out)
+    assert (found, because in err) == (code, True), err
+    assert not out.exists()
+
+
+def test_classes_without_images_need_no_name_in_the_federation(tmp_path, fedsynth, test_set):
+    source = parquet(tmp_path / "mine.parquet", [0], ["a", "never seen"])
+    out = tmp_path / "clients/x/private/data.parquet"
+    assert fedsynth("ingest", source, "--like", test_set, "-o", out)[0] == 0
