@@ -8,10 +8,13 @@ import ssl
 import stat
 import textwrap
 import time
+from dataclasses import replace
 from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
+
+from stages.federate.app_folder import write_app
 
 TOLD = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -190,6 +193,27 @@ def test_a_node_runs_the_app_of_its_terms_and_no_other(running, tmp_path):
     assert running.stop("run") == 130
     assert "ControlServicer.StopRun" in running.log("superlink")
     assert running.services["a"].process.poll() is None  # it goes on for those who ask for the right app
+
+
+def test_a_run_that_fails_ends_with_the_servers_words_and_exit_code(running, network_module, small_terms):
+    """Other terms than those in the server's home. Without --home only the run's log tells."""
+    other = running.folder / "other"
+    write_app(replace(small_terms, seed=8), other)
+    done = network_module.command("run", other, *running.link_options)
+    assert done.returncode == 3, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"fedsynth: the app's terms are not those of {running.server_home / 'federation.yaml'}")
+
+
+@pytest.mark.slow
+def test_a_superlink_that_goes_away_under_a_run(running):
+    service = running.begin_run(running.app)
+    until(lambda: "Start `flwr-serverapp` process" in running.log("run"))
+    running.kill("superlink")
+    assert service.process.wait(60) == 3
+    assert f"no SuperLink at {running.address}" in running.log("run")
+    running.kill("run")
+    running.start_link()
 
 
 def test_a_node_that_was_killed_takes_its_seat_again_at_once(running):
