@@ -109,6 +109,9 @@ class _Server:
             if own is not None:
                 self._report(own.round, recipe.rounds, f"round {own.round}: {own.command}")
                 perform(own, self._home)
+                if own.command == "evaluate":
+                    accuracy = json.loads((self._home / own.out).read_text())["accuracy"]
+                    self._log(f"round {own.round} of {recipe.rounds}: accuracy {accuracy:.1%}")
                 continue
             self._collect(recipe)
         self._say_farewell(recipe)
