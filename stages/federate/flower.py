@@ -13,6 +13,7 @@ from artifacts.errors import InputError
 from artifacts.places import Place
 from stages.federate.link import LOOPBACK
 
+HOME_VARIABLE = "FEDSYNTH_HOME"  # where the ServerApp finds the server's home
 _FOLDER = ".flwr"
 
 

@@ -17,12 +17,10 @@ from artifacts.errors import FedsynthError, InputError, UsageError, Verification
 from artifacts.metadata import MetadataError
 from artifacts.places import Place, RunFolder
 from stages.federate import flower
-from stages.federate.app_folder import bundle_digest
 from stages.federate.child import Child, Echo, started
 from stages.federate.link import Link, check_server, free_port, need_file
 from stages.federate.node_seat import alone, give_up, take
-from stages.federate.server_app import HOME_VARIABLE
-from stages.federate.terms import FILE, Terms, read_terms
+from stages.federate.terms import FILE, read_terms
 from stages.progress import Summary
 
 Ready = Callable[[Summary], None]
@@ -51,7 +49,7 @@ def superlink(home: Path, *, host: str, port: int, tls: Tls, echo: Echo, ready: 
     flower.program("flower-superlink")
     free_port(host, port)
     folder = flower.folder(RunFolder(home).server)
-    variables = flower.environment(folder, **{HOME_VARIABLE: str(home.absolute())})
+    variables = flower.environment(folder, **{flower.HOME_VARIABLE: str(home.absolute())})
     words: list[str | Path] = [
         sys.executable, "-P", "-m", "stages.federate.guarded_link", "--host", host, "--port", str(port),
         "--database", folder.absolute() / DATABASE,
@@ -77,8 +75,7 @@ def supernode(
     ready: Ready,
 ) -> None:
     """Run the SuperNode of a client. Once it was connected it waits for a SuperLink that goes away, for ever."""
-    terms = read_terms(home / FILE)
-    place = _client_place(home, client, terms)
+    place = _client_place(home, client)
     check_private_key(key)
     flower.program("flower-supernode")
     link.check(patience)
@@ -89,7 +86,7 @@ def supernode(
     text = "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in said.items())
     atomic.write(config, [text.encode()], force=True, mode=0o600)
     words: list[str | Path] = [
-        sys.executable, "-P", "-m", "stages.federate.approved_node", bundle_digest(terms),
+        sys.executable, "-P", "-m", "stages.federate.approved_node", (home / FILE).absolute(),
         "--superlink", link.address, "--root-certificates", link.roots.absolute(),
         "--auth-supernode-private-key", key.absolute(), "--host", "127.0.0.1",
         "--port", str(free_port("127.0.0.1", port)), "--node-config", config,
@@ -126,8 +123,9 @@ def check_private_key(path: Path) -> None:
         )
 
 
-def _client_place(home: Path, client: str, terms: Terms) -> Place:
+def _client_place(home: Path, client: str) -> Place:
     """The client's folder, if it is one of the federation whose terms stand in its home."""
+    terms = read_terms(home / FILE)
     if client not in terms.participants:
         raise UsageError(f"--client {client}: not in {home / FILE}, whose clients are {', '.join(terms.participants)}.")
     try:

@@ -14,6 +14,7 @@ from artifacts import atomic
 from artifacts.errors import FedsynthError, InputError
 from artifacts.places import RunFolder
 from stages.federate.client_app import INTRODUCTION
+from stages.federate.flower import HOME_VARIABLE
 from stages.federate.parcels import ParcelError, Reply, Task
 from stages.federate.records import read_reply, task_records
 from stages.federate.server import serve
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from flwr.app import Context, Message
     from flwr.serverapp import Grid, ServerApp
 
-HOME_VARIABLE = "FEDSYNTH_HOME"
 _LOOK = 1.0
 _log = logging.getLogger("flwr")
 
