@@ -49,11 +49,13 @@ def simulate(recipe: Recipe, out: Path, *, seed: int, cpus: int, report: Report 
             result.append(error)
 
     app.main()(main)
+    # A cluster that is there already has its own cores.
+    init_args = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": cpus}
     run_simulation(
         server_app=app,
         client_app=client_app(out.absolute()),
         num_supernodes=len(terms.participants),
-        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": cpus}},
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": init_args},
     )
     if not result:
         raise InputError("Flower's simulation ended before the run did; its log says why. Run again to go on.")

@@ -12,9 +12,9 @@ _MEGABYTES_A_THREAD, _MINUTES_OF_CLIENTS, _MINUTES = 2000, 120, 30
 
 
 def snakefile(recipe: Recipe, *, seed: int, workers: int, out: str) -> str:
-    """A Snakefile; `snakemake --config run=FOLDER` writes elsewhere."""
+    """A Snakefile; `snakemake --config run=FOLDER` writes elsewhere, `gpu=1` asks for a GPU for the clients' rules."""
     groups = invocations(recipe, seed)
-    lines = [*header(recipe), f'RUN = config.get("run", {out!r})', ""]
+    lines = [*header(recipe), f'RUN = config.get("run", {out!r})', 'GPU = config.get("gpu", 0)', ""]
     lines += ["", "rule all:", "    input:", *_files(ends(groups)), ""]
     names: dict[str, int] = {}
     for group in groups:
@@ -46,6 +46,7 @@ def _rule(name: str, group: Group, workers: int) -> list[str]:
         "    resources:",
         f"        mem_mb={_MEGABYTES_A_THREAD * threads},",
         f"        runtime={minutes},",
+        f"        gpu={'GPU' if side_of(group) == 'clients' else 0},",
         "    shell:",
         f"        r'''{command}'''",
         "",
