@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import sample_files
-from measuring import Row, Setting, compared, cpu_seconds, take_turns
+from measuring import Row, Setting, compared, cpu_seconds, megabytes, peak_memory, take_turns
 
 from artifacts import keys, tensors_file
 from artifacts.places import RunFolder
@@ -50,21 +50,8 @@ def _large(root: Path) -> Iterator[Row]:
     with unittest.mock.patch("os.fsync"):
         _make_run(root, [f"{number:03}" for number in range(100)], 100, 0.02, averaged=False)
     yield from _measure(root, "100 clients and 100 rounds of 20 kB", 2)
-    if not Path("/proc/self/status").exists():
-        return
-    command = [sys.executable, "-c", _AUDIT, str(root)]
-    peak = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
-    yield Row(what="peak memory of that audit", against="–", ours=f"{peak / 1024:.0f} MB", theirs="–")
-
-
-# In kB. Not ru_maxrss: in a child that begins with what its parent took.
-_AUDIT = """
-import pathlib, sys
-from fedsynth_cli.app import run
-assert run(["audit", sys.argv[1], "-q"]) == 0
-lines = pathlib.Path("/proc/self/status").read_text().splitlines()
-print(next(line for line in lines if line.startswith("VmHWM")).split()[1])
-"""
+    peak = peak_memory([sys.executable, "-c", "from fedsynth_cli.app import main; main()", "audit", str(root), "-q"])
+    yield Row(what="peak memory of that audit", against="–", ours=megabytes(peak), theirs="–")
 
 
 def _measure(root: Path, text: str, turns: int) -> Iterator[Row]:

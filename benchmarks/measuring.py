@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,6 +15,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
+# A process of its own, small, starts the command: the peak of a child begins with the size of its parent.
+_WATCH = """
+import os, sys
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)
+_, status, usage = os.wait4(pid, 0)
+print(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +111,16 @@ def cpu_seconds() -> float:
     """What this process and those that it has waited for took of the processor."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(part.ru_utime + part.ru_stime for part in used)
+
+
+def peak_memory(command: Sequence[str]) -> int:
+    """The largest number of bytes that a command of one process had in memory; `process_tree` is for many."""
+    watch = [sys.executable, "-I", "-S", "-c", _WATCH, *command]
+    return int(subprocess.run(watch, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def megabytes(count: float) -> str:
+    return f"{count / 1e6:,.0f} MB"
 
 
 def seconds(value: float) -> str:
