@@ -5,15 +5,20 @@ Every answer is a file on disk before the next step reads it, so that a server t
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from artifacts.atomic import explained
 from artifacts.envelope_file import SUFFIX
 from artifacts.errors import InputError, UsageError
+from artifacts.places import RunFolder
 from stages.federate.board import Board
 from stages.federate.parcels import STATUSES, Parcel, ParcelError, Reply, Task, pack, unpack
 from stages.federate.tasks import Switches, server_plan
@@ -64,7 +69,28 @@ def serve(terms: Terms, home: Path, channel: Channel, *, log: Log, report: Repor
     """Run the federation from this home to its end, going on where an earlier run stopped."""
     check(terms.recipe, divides=False)
     _check_home(terms, home)
-    server = _Server(terms, home, channel, log, report)
+    with _alone(home):
+        return _serve(terms, home, _Server(terms, home, channel, log, report))
+
+
+@contextlib.contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """One run at a time in a home."""
+    path = RunFolder(home).server.private / ".federate.lock"
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"another run is at work in {home}. Wait for its end, or stop it.") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _serve(terms: Terms, home: Path, server: _Server) -> Summary:
     if not waits(terms.recipe):
         return server.perform(terms.recipe, server_plan(terms, terms.recipe, home))
     recipe, done = resolved(terms.recipe, {}), 0

@@ -15,37 +15,8 @@ from stages.federate.client import answer, log_of
 from stages.federate.parcels import ParcelError, check_label, pack
 from stages.federate.server import serve
 from stages.federate.terms import FILE, Terms, read_terms
-from stages.recipes.recipe import change, load_recipe
 
 CLIENTS = ("00", "01", "02")
-SETTINGS = (
-    "init-model.arch=softmax", "init-model.width=null", "init-model.depth=null", "partition.clients=3",
-    "train-client.local_epochs=null", "train-client.local_steps=1",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def homes(helper):
-    return helper("federate/homes.py")
-
-
-@pytest.fixture(scope="session")
-def begun(tmp_path_factory, homes):
-    """Data divided, identities and roster carried around; made once."""
-    recipe = change(load_recipe("fedavg"), (*SETTINGS, "receipts=true"), 2)
-    return homes.prepared(recipe, tmp_path_factory.mktemp("faults") / "begun", 5)
-
-
-@pytest.fixture
-def federation(begun, tmp_path, homes):
-    """Homes for a recipe by these terms."""
-
-    def make(name="fedavg", rounds=2, settings=(), **said):
-        recipe = change(load_recipe(name), (*SETTINGS, *settings), rounds)
-        terms = homes.terms_for(recipe, begun, seed=5, **{"wait": 1.0} | said)
-        return terms, homes.split(begun, terms, tmp_path / "homes")
-
-    return make
 
 
 def served(terms, homes, channel):
@@ -273,6 +244,17 @@ class TestTheServerStopsAndGoesOn:
         assert messages(split, 1) == []
         monkeypatch.undo()
         assert served(terms, split, homes.ByHand(split))[0]["rounds"] == 1
+
+
+def test_one_run_at_a_time_in_a_home(federation, homes):
+    terms, split = federation(rounds=1)
+
+    def second(task, reply):
+        with pytest.raises(InputError, match="another run is at work"):
+            served(terms, split, homes.ByHand(split))
+        return reply
+
+    assert served(terms, split, homes.ByHand(split, spoil=second))[0]["rounds"] == 1
 
 
 class TestTheClientRefuses:
