@@ -1,6 +1,42 @@
-"""Federations of real processes; see network.py. Started once for all tests that leave them as they found them."""
+"""Federations in homes of their own (homes.py), and of real processes (network.py).
+
+Processes are started once for all tests that leave them as they found them.
+"""
 
 import pytest
+
+SETTINGS = (
+    "init-model.arch=softmax", "init-model.width=null", "init-model.depth=null", "partition.clients=3",
+    "train-client.local_epochs=null", "train-client.local_steps=1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def homes(helper):
+    """The module homes.py."""
+    return helper("federate/homes.py")
+
+
+@pytest.fixture(scope="session")
+def begun(tmp_path_factory, homes):
+    """Data divided between 00, 01 and 02, identities and roster carried around; made once."""
+    from stages.recipes.recipe import change, load_recipe
+
+    recipe = change(load_recipe("fedavg"), (*SETTINGS, "receipts=true"), 2)
+    return homes.prepared(recipe, tmp_path_factory.mktemp("faults") / "begun", 5)
+
+
+@pytest.fixture
+def federation(begun, tmp_path, homes):
+    """Homes for a recipe by these terms."""
+    from stages.recipes.recipe import change, load_recipe
+
+    def make(name="fedavg", rounds=2, settings=(), **said):
+        recipe = change(load_recipe(name), (*SETTINGS, *settings), rounds)
+        terms = homes.terms_for(recipe, begun, seed=5, **{"wait": 1.0} | said)
+        return terms, homes.split(begun, terms, tmp_path / "homes")
+
+    return make
 
 
 @pytest.fixture(scope="session")

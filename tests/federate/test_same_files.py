@@ -39,11 +39,6 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def homes(helper):
-    return helper("federate/homes.py")
-
-
 @pytest.fixture
 def side_by_side(tmp_path, homes, run_on_one_worker):
     """Run a recipe both ways from the same data and keys; returns the digests of both, and the channel."""

@@ -28,11 +28,6 @@ FAMILIES = {
 
 
 @pytest.fixture(scope="session")
-def homes(helper):
-    return helper("federate/homes.py")
-
-
-@pytest.fixture(scope="session")
 def network(make_network):
     """Three clients, known to a SuperLink that is up; tests leave it so."""
     with make_network(CLIENTS) as network:
