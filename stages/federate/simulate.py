@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,14 @@ from stages.progress import Report, Summary, silent
 from stages.recipes.perform import perform
 from stages.recipes.recipe import Recipe
 from stages.recipes.runner import begin, clients_of
+from stages.recipes.step import Step
 
 if TYPE_CHECKING:
     from flwr.app import Context
     from flwr.serverapp import Grid
 
 _WAIT = 24 * 3600.0
+_BY_HAND = ("identity", "roster")
 
 
 def simulate(recipe: Recipe, out: Path, *, seed: int, cpus: int, report: Report = silent) -> Summary:
@@ -33,8 +36,9 @@ def simulate(recipe: Recipe, out: Path, *, seed: int, cpus: int, report: Report 
         from flwr.simulation import run_simulation
     except ImportError as error:
         raise InputError("Flower with Ray is not installed. Run: pip install 'fedsynth[flower]'") from error
-    for step in begin(recipe, out, seed):
-        if step.command in ("identity", "roster"):
+    steps = begin(recipe, out, seed)
+    for step in steps:
+        if step.command in _BY_HAND:
             perform(step, out)
     terms = agreed(recipe, tuple(clients_of(out)), seed=seed, wait=_WAIT, most_bytes=2**31)
     (out / FILE).write_text(terms.to_yaml())
@@ -54,7 +58,7 @@ def simulate(recipe: Recipe, out: Path, *, seed: int, cpus: int, report: Report 
     run_simulation(
         server_app=app,
         client_app=client_app(out.absolute()),
-        num_supernodes=len(terms.participants),
+        num_supernodes=_most_at_a_time(steps),
         backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": init_args},
     )
     if not result:
@@ -62,3 +66,16 @@ def simulate(recipe: Recipe, out: Path, *, seed: int, cpus: int, report: Report 
     if isinstance(result[0], FedsynthError):
         raise result[0]
     return result[0]
+
+
+def _most_at_a_time(steps: Sequence[Step]) -> int:
+    """As many nodes as clients work in one round: any node does for any client.
+
+    Flower looks through all messages for each of its nodes, ten times a second. With a node for each of a thousand
+    clients it does little else.
+    """
+    at_work: dict[int, set[str]] = {}
+    for step in steps:
+        if step.owner != "server" and step.command not in _BY_HAND:
+            at_work.setdefault(step.round, set()).add(step.owner)
+    return max(map(len, at_work.values()), default=1)

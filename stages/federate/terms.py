@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ class Terms:
         """All who answer to the server: the clients, and the central party where the recipe has one."""
         return (*self.clients, CENTRAL) if self.recipe.synthetic == "pooled" else self.clients
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return sha256_hex(self.to_yaml().encode())
 
