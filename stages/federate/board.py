@@ -110,11 +110,12 @@ class Board:
         return any(leaves(name, step.owner) and not (self._home / name).exists() for name in step.outputs)
 
     def _forget_what_came_too_late(self) -> None:
-        """Of an earlier run: where every step that would read a client's file has done without, its round is over."""
-        open_steps = [*self._own, *self._asked.values()]
-        read = {name for step in open_steps for name in (*step.inputs, *step.needs)}
+        """Of an earlier run: where a step of ours that reads a client's file has done without, its round is over."""
+        undone = {step.out for step in self._own}
+        done = [step for step in self._steps if step.owner == "server" and step.out not in undone]
+        without = {name for step in done for name in (*step.inputs, *step.needs)}
         for step in list(self._asked.values()):
-            if not read.intersection(step.outputs):
+            if without.intersection(step.outputs):
                 self.drop(step.owner, step.round, "came too late")
 
     def _imply(self, step: Step) -> None:

@@ -14,6 +14,7 @@ from artifacts import envelope_file
 from artifacts.atomic import explained
 from artifacts.errors import BudgetError, FedsynthError
 from artifacts.places import RunFolder, pending_for
+from stages.federate.agreement import check_agreed
 from stages.federate.parcels import Parcel, ParcelError, Reply, Task, pack, unpack
 from stages.federate.tasks import is_from_server, leading_to, leaves, own_steps
 from stages.federate.terms import FILE, Terms, our_versions, read_terms
@@ -80,14 +81,14 @@ def _obey(task: Task, home: Path, client: str) -> tuple[Parcel, ...]:
         )
     reads = {name for step in steps.values() for name in (*step.inputs, *step.needs) if is_from_server(name)}
     try:
-        unpack(task.parcels, home, expected=sorted(reads), round=None, most_bytes=terms.most_bytes)
+        unpack(task.parcels, home, expected=sorted(reads), most_bytes=terms.most_bytes)
     except ParcelError as error:
         raise Refusal("parcel", str(error)) from error
     wanted, foreign = leading_to(task.targets, steps, home)
     missing = tuple(name for name in foreign if is_from_server(name) and not (home / name).exists())
     if missing:
         raise Refusal("lacks", f"lacks {', '.join(missing)}", missing)
-    _make(wanted, home)
+    _make(wanted, home, terms)
     sent = [name for name in task.targets if leaves(name, client)]
     if terms.signed:
         sent = [*sent, *_envelopes(sent, home)]
@@ -106,11 +107,15 @@ def _agreed(task: Task, home: Path, client: str) -> Terms:
     return terms
 
 
-def _make(steps: list[Step], home: Path) -> None:
+def _make(steps: list[Step], home: Path, terms: Terms) -> None:
     """Perform them in order, until one waits at the gate."""
     for step in steps:
         waiting = tuple(name for name in step.outputs if pending_for(home / name).exists())
         if not waiting:
+            try:
+                check_agreed(step, home, terms)
+            except ParcelError as error:
+                raise Refusal("parcel", str(error)) from error
             perform(step, home)
             waiting = tuple(name for name in step.outputs if not (home / name).exists())
         if waiting:
@@ -121,7 +126,8 @@ def _envelopes(names: list[str], home: Path) -> list[str]:
     """Sign what is not signed yet; heads are signed by themselves."""
     files = [name for name in names if not name.endswith(envelope_file.SUFFIX)]
     made = {name: envelope_file.beside(Path(name)).as_posix() for name in files}
-    unsigned = [home / name for name, envelope in made.items() if not (home / envelope).exists()]
+    lacking = {name: home / envelope for name, envelope in made.items() if not (home / envelope).exists()}
+    unsigned = [home / name for name, envelope in lacking.items() if not pending_for(envelope).exists()]
     if unsigned:
         sign(unsigned, roster=home / ROSTER)
     missing = tuple(envelope for envelope in made.values() if not (home / envelope).exists())
@@ -131,8 +137,11 @@ def _envelopes(names: list[str], home: Path) -> list[str]:
 
 
 def _note(home: Path, client: str, round: int, text: str) -> None:
-    """Into the client's private log."""
+    """Into the client's private log. If that cannot be written, nothing is said: least of all to the server."""
     path = log_of(home, client)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as log:
-        log.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z round {round}: {text}\n")
+    line = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z round {round}: {text}\n"
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", errors="replace") as log:
+            log.write(line)

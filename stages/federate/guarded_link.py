@@ -14,6 +14,7 @@ from typing import Any
 _FOR_NODES = "/v1/fleet/"
 _FOR_ALL = "/health"
 _NEAR = ("127.0.0.1", "::1")
+_BY_PROXY = {b"forwarded", b"x-forwarded-for", b"x-real-ip"}
 _REFUSAL = b"Only for processes on the server itself.\n"
 
 Scope = MutableMapping[str, Any]
@@ -43,6 +44,9 @@ def _open_to(scope: Scope) -> bool:
     path, client, server = scope["path"], scope.get("client"), scope.get("server")
     if path == _FOR_ALL or path.startswith(_FOR_NODES):
         return True
+    # A proxy on this machine speaks for others, and what it says of them would be believed in place of the address.
+    if any(name.lower() in _BY_PROXY for name, _ in scope["headers"]):
+        return False
     # The same address at both ends: a process on this machine that calls it by its name.
     return client is not None and (client[0] in _NEAR or (server is not None and client[0] == server[0]))
 

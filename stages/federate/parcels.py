@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from stages.recipes.files import ROSTER
 from stages.verify import require_signed
 
 PROTOCOL = 1
+_MOST_LETTERS = 500  # of an error that others may have written
 # By the beginning of a file's name, what it must be. Whatever is called otherwise never travels.
 _KINDS = {
     "model": "model", "message": "message", "state": "state", "surrogate": "surrogate", "proxy": "proxy",
@@ -98,8 +100,20 @@ def _begins(stem: str, start: str) -> bool:
     return stem == f"{start}.parquet" or stem.startswith(f"{start}-")
 
 
+def round_in(name: str) -> int | None:
+    """The round that a file of this name must be of. Synthetic sets are of none; their parts are numbered."""
+    found = re.fullmatch(r"(?!synthetic)[a-z-]+-(\d+)\..+", name.rpartition("/")[2])
+    return int(found[1]) if found else None
+
+
 class ParcelError(VerificationError):
-    """What came is not what was agreed: the sender's fault. A disk that is full is another matter."""
+    """What came is not what was agreed: the sender's fault. A disk that is full is another matter.
+
+    Its text may hold words of the sender's: it stays on one line, and writes nothing but letters.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:_MOST_LETTERS]))
 
 
 @contextlib.contextmanager
@@ -131,7 +145,7 @@ def _packed(root: Path, name: str) -> Parcel:
     return Parcel(name, whole.metadata.kind, whole.metadata.round, len(data), digest, data)
 
 
-def check_label(parcel: Parcel, expected: Sequence[str], round: int | None, most_bytes: int) -> None:
+def check_label(parcel: Parcel, expected: Sequence[str], most_bytes: int) -> None:
     """By the label and the bytes alone: asked for, not too large, what it says it is. Nothing is parsed."""
     if parcel.name not in expected:
         raise InputError(f"{parcel.name!r} came, which was not asked for.")
@@ -143,13 +157,13 @@ def check_label(parcel: Parcel, expected: Sequence[str], round: int | None, most
     wanted = kind_of(parcel.name)
     if parcel.kind != wanted:
         raise InputError(f"{parcel.name} is labelled as a {parcel.kind}, a {wanted} is needed.")
-    if round is not None and parcel.round not in (round, None):
-        raise InputError(f"{parcel.name} is labelled as of round {parcel.round}, it is round {round}.")
+    if parcel.round != round_in(parcel.name):
+        raise InputError(f"{parcel.name} is labelled as of round {parcel.round}, not of its own.")
 
 
 def unpack(
-    parcels: Sequence[Parcel], root: Path, *, expected: Sequence[str], round: int | None, most_bytes: int,
-    client: str | None = None, signed: bool = False,
+    parcels: Sequence[Parcel], root: Path, *, expected: Sequence[str], most_bytes: int, client: str | None = None,
+    signed: bool = False,
 ) -> list[str]:  # fmt: skip
     """Check all of them, then put them in place; nothing is put anywhere if one is refused. Returns the new names.
 
@@ -158,8 +172,10 @@ def unpack(
     """
     with _blamed():
         for parcel in parcels:
-            check_label(parcel, expected, round, most_bytes)
+            check_label(parcel, expected, most_bytes)
     parcels = [parcel for parcel in parcels if signed or not _is_there(parcel, root)]
+    # Envelopes first: where a signed file is, its signature is, whenever the process is killed.
+    parcels = sorted(parcels, key=lambda parcel: kind_of(parcel.name) != "envelope")
     if not parcels:
         return []
     with scratch(root, "received") as folder:

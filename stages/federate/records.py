@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from stages.federate.parcels import PROTOCOL, Parcel, ParcelError, Reply, Task
@@ -25,13 +28,14 @@ def task_records(task: Task) -> RecordDict:
 
 
 def read_task(content: RecordDict) -> Task:
-    said, parcels = _read(content, _TASK)
-    first, second = (None if switch == _NONE else int(switch) for switch in said["switches"])
-    return Task(
-        terms=str(said["terms"]), versions=dict(zip(said["libraries"], said["versions"], strict=True)),
-        client=str(said["client"]), round=int(said["round"]), targets=tuple(map(str, said["targets"])),
-        switches=(first, second), left_out=tuple(map(int, said["left_out"])), parcels=parcels,
-    )  # fmt: skip
+    with _as_agreed():
+        said, parcels = _read(content, _TASK)
+        first, second = (None if switch == _NONE else int(switch) for switch in said["switches"])
+        return Task(
+            terms=str(said["terms"]), versions=dict(zip(said["libraries"], said["versions"], strict=True)),
+            client=str(said["client"]), round=int(said["round"]), targets=tuple(map(str, said["targets"])),
+            switches=(first, second), left_out=tuple(map(int, said["left_out"])), parcels=parcels,
+        )  # fmt: skip
 
 
 def reply_records(reply: Reply) -> RecordDict:
@@ -40,9 +44,19 @@ def reply_records(reply: Reply) -> RecordDict:
 
 
 def read_reply(content: RecordDict) -> Reply:
-    said, parcels = _read(content, _REPLY)
-    names = tuple(map(str, said["names"]))
-    return Reply(str(said["status"]), str(said["client"]), int(said["round"]), names, parcels)
+    with _as_agreed():
+        said, parcels = _read(content, _REPLY)
+        names = tuple(map(str, said["names"]))
+        return Reply(str(said["status"]), str(said["client"]), int(said["round"]), names, parcels)
+
+
+@contextlib.contextmanager
+def _as_agreed() -> Iterator[None]:
+    """`ParcelError` for anything that we would not have written."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise ParcelError(f"a message is not laid out as agreed: {type(error).__name__} {error}.") from error
 
 
 def _records(key: str, said: dict[str, Any], parcels: tuple[Parcel, ...]) -> RecordDict:
@@ -50,7 +64,9 @@ def _records(key: str, said: dict[str, Any], parcels: tuple[Parcel, ...]) -> Rec
 
     # Flower has no empty lists: it would not know of what.
     given = {name: value for name, value in said.items() if value != []}
-    records = RecordDict({key: ConfigRecord({"protocol": PROTOCOL, **given})})
+    # Whoever knows a record's digest can ask a SuperLink whether it is there. Without salt everybody could work out
+    # that of a task for another client, and so see who was drawn.
+    records = RecordDict({key: ConfigRecord({"protocol": PROTOCOL, "salt": secrets.token_hex(16), **given})})
     for parcel in parcels:
         records[_LABEL + parcel.name] = ConfigRecord(
             {
@@ -66,15 +82,12 @@ def _records(key: str, said: dict[str, Any], parcels: tuple[Parcel, ...]) -> Rec
 
 
 def _read(content: RecordDict, key: str) -> tuple[dict[str, Any], tuple[Parcel, ...]]:
-    """What was said, and the files; `ParcelError` for anything that we would not have written."""
-    try:
-        said = {"targets": [], "names": [], "left_out": [], **content.config_records[key]}
-        if said["protocol"] != PROTOCOL:
-            raise ParcelError(f"it speaks protocol {said['protocol']}, here is {PROTOCOL}: install the same fedsynth.")
-        arrays = content.array_records[_FILES]
-        return said, tuple(_parcel(name, array, content) for name, array in arrays.items())
-    except (KeyError, TypeError, ValueError) as error:
-        raise ParcelError(f"a message is not laid out as agreed: {type(error).__name__} {error}.") from error
+    """What was said, and the files."""
+    said = {"targets": [], "names": [], "left_out": [], **content.config_records[key]}
+    if said["protocol"] != PROTOCOL:
+        raise ParcelError(f"it speaks protocol {said['protocol']}, here is {PROTOCOL}: install the same fedsynth.")
+    arrays = content.array_records[_FILES]
+    return said, tuple(_parcel(name, array, content) for name, array in arrays.items())
 
 
 def _parcel(name: str, array: Any, content: RecordDict) -> Parcel:

@@ -208,8 +208,11 @@ class _Server:
         elif (reply.client, reply.round) != (request.client, request.round) or reply.status not in STATUSES:
             self._let_go(request, "answered for another client or round")
         elif reply.status == "lacks":
-            self._has.pop(request.client, None)
+            sent = set(request.reads) - self._has.pop(request.client, set())
             known = [name for name in reply.names if name in self._board.ever_reads(request.client)]
+            if sent.issuperset(known):
+                self._let_go(request, "says that it lacks what it was sent")
+                return
             request.reads = list(dict.fromkeys([*request.reads, *known]))
             request.again = 0.0
         elif reply.status == "held":
@@ -223,17 +226,18 @@ class _Server:
     def _keep(self, request: _Request, reply: Reply) -> None:
         """Put the files in place, or leave the client out of the round. A disk that is full ends the run instead."""
         expected = [*request.targets, *(f"{name}{SUFFIX}" for name in request.targets if self._terms.signed)]
+        came = {parcel.name for parcel in reply.parcels}
+        missing = [name for name in request.targets if name not in came and not (self._home / name).exists()]
+        if missing:
+            self._let_go(request, f"sent no {missing[0]}")
+            return
         try:
             unpack(
-                reply.parcels, self._home, expected=expected, round=request.round, most_bytes=self._terms.most_bytes,
-                client=request.client, signed=self._terms.signed,
+                reply.parcels, self._home, expected=expected, most_bytes=self._terms.most_bytes, client=request.client,
+                signed=self._terms.signed,
             )  # fmt: skip
         except ParcelError as error:
             self._let_go(request, str(error))
-            return
-        missing = [name for name in request.targets if not (self._home / name).exists()]
-        if missing:
-            self._let_go(request, f"sent no {missing[0]}")
             return
         self._has.setdefault(request.client, set()).update(request.reads)
         self._requests.pop(request.client)

@@ -8,12 +8,11 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from artifacts import atomic
 from artifacts.errors import FedsynthError, InputError
 from artifacts.places import RunFolder
-from stages.federate.client_app import INTRODUCTION
 from stages.federate.flower import HOME_VARIABLE
 from stages.federate.parcels import ParcelError, Reply, Task
 from stages.federate.records import read_reply, task_records
@@ -21,7 +20,7 @@ from stages.federate.server import serve
 from stages.federate.terms import FILE, Terms, read_terms
 
 if TYPE_CHECKING:
-    from flwr.app import Context, Message
+    from flwr.app import Context, Message, RecordDict
     from flwr.serverapp import Grid, ServerApp
 
 _LOOK = 1.0
@@ -75,7 +74,7 @@ def _agreed(terms: Path, home: Path) -> Terms:
 
 
 class GridChannel:
-    """Clients behind Flower's nodes. A node that was registered by a name is that client; others introduce themselves.
+    """Clients behind Flower's nodes: a node is the client by whose name its key was registered, or it is nobody.
 
     A node that was started anew since it was asked has forgotten the task, and is lost to it.
     """
@@ -87,7 +86,6 @@ class GridChannel:
         self._asked: dict[str, tuple[int, str]] = {}
         self._looked = 0.0
         self._strangers: set[tuple[int, str]] = set()
-        self._introducing: dict[str, tuple[int, str]] = {}
 
     def present(self) -> set[str]:
         self._look()
@@ -95,7 +93,7 @@ class GridChannel:
 
     def ask(self, task: Task) -> str:
         node = self._nodes[task.client]
-        ticket = self._push("train", task_records(task), node, str(task.round))
+        ticket = self._push(task_records(task), node, str(task.round))
         self._asked[ticket] = (node, self._since.get(node, ""))
         return ticket
 
@@ -117,7 +115,7 @@ class GridChannel:
     def _reply(self, ticket: str, message: Message) -> Reply | None:
         node, _ = self._asked.pop(ticket)
         if message.has_error():
-            _log.warning("node %d: %s", node, message.error.reason)
+            _log.warning("node %d: %s", node, ParcelError(message.error.reason))  # the node's words, on one line
             return None
         try:
             return read_reply(message.content)
@@ -141,11 +139,7 @@ class GridChannel:
             )
             return
         for node in nodes:
-            if node.name:
-                self._know(node.node_id, node.name)
-            elif node.node_id not in self._nodes.values():
-                self._invite(node.node_id)
-        self._meet()
+            self._know(node.node_id, node.name)
 
     def _know(self, node: int, client: str) -> None:
         if client not in self._terms.participants:
@@ -160,27 +154,11 @@ class GridChannel:
             self._strangers.add((node, why))
             _log.warning("node %d is left out: %s", node, why)
 
-    def _invite(self, node: int) -> None:
-        """Ask a node without a name who it is, once each time that it comes."""
-        from flwr.app import RecordDict
-
-        meeting = (node, self._since[node])
-        if meeting not in self._introducing.values() and meeting not in self._strangers:
-            self._introducing[self._push("query", RecordDict(), node, "0")] = meeting
-            self._strangers.add(meeting)
-
-    def _meet(self) -> None:
-        for message in self._pull(list(self._introducing)):
-            node, _ = self._introducing.pop(message.metadata.reply_to_message_id, (0, ""))
-            if node and not message.has_error():
-                said: Any = message.content.config_records.get(INTRODUCTION, {})
-                self._know(node, str(said.get("client", "")))
-
-    def _push(self, kind: str, content: Any, node: int, group: str) -> str:
+    def _push(self, content: RecordDict, node: int, group: str) -> str:
         from flwr.app import Message
 
         # A task outlives the round's wait a little, so that an answer at the last moment is seen, and seen to be late.
-        message = Message(content, dst_node_id=node, message_type=kind, ttl=self._terms.wait + 600, group_id=group)
+        message = Message(content, dst_node_id=node, message_type="train", ttl=self._terms.wait + 600, group_id=group)
         tickets = list(self._grid.push_messages([message]))
         if not tickets or not tickets[0]:
             raise InputError(f"Flower did not take a message to node {node}. Is it too large for the SuperLink?")

@@ -12,7 +12,7 @@ from stages.federate.parcels import Task
 from stages.federate.terms import Terms
 from stages.recipes.files import surrogate_file, update_file
 from stages.recipes.phases import resolved, waits
-from stages.recipes.plan import Draw, plan
+from stages.recipes.plan import Draw, participants, plan
 from stages.recipes.proxy_steps import sends_proxies
 from stages.recipes.recipe import Recipe
 from stages.recipes.round_steps import is_noised
@@ -39,7 +39,8 @@ def own_steps(terms: Terms, client: str, task: Task, home: Path) -> dict[str, St
     """The client's own steps up to the round of a task, by every file that they write.
 
     It knows the rounds in which it took part by its own files. A round that it missed, or that went on without it, has
-    left no state to go on from: what the server keeps of the clients' states does not have it either.
+    left no state to go on from: what the server keeps of the clients' states does not have it either. In a round for
+    which the terms do not draw it there is nothing that it would do; only a secret draw is the server's word.
     """
     recipe, round = _switched(terms.recipe, task.switches), task.round
 
@@ -48,7 +49,8 @@ def own_steps(terms: Terms, client: str, task: Task, home: Path) -> dict[str, St
             return list(everybody)
         made = (update_file(client, number), surrogate_file(client, number))
         before = number < round and number not in task.left_out
-        takes_part = number == round or (before and any((home / name).exists() for name in made))
+        asked = number == round and (is_noised(recipe) or client in participants(recipe, everybody, number, terms.seed))
+        takes_part = asked or (before and any((home / name).exists() for name in made))
         return [client] if takes_part and client in everybody else []
 
     steps = plan(recipe, terms.clients, terms.seed, draw)

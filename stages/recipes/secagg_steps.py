@@ -75,7 +75,7 @@ def secure_mean(recipe: Recipe, round: int, sources: Mapping[str, tuple[str, str
         )
         for client, (_, update) in sources.items()
     ]
-    steps.append(_collect(clients, "keys", round, _terms(recipe, len(clients))))
+    steps.append(_collect(clients, "keys", round, list_terms(recipe, len(clients))))
     listed = secagg_file("server", "keys", round)
     steps += [_answer("shares", client, round, (listed,), {"roster": ROSTER}) for client in clients]
     steps.append(_collect(clients, "shares", round))
@@ -101,7 +101,7 @@ def secure_mean(recipe: Recipe, round: int, sources: Mapping[str, tuple[str, str
     return steps
 
 
-def _terms(recipe: Recipe, clients: int) -> dict[str, Any]:
+def list_terms(recipe: Recipe, clients: int) -> dict[str, Any]:
     """What the list of keys declares. Noise shares have their own grid, and need the clients that they count on."""
     terms, encoding = recipe.section("secagg"), recipe.section("encode")
     if encoding.get("noise_multiplier") is not None:

@@ -83,7 +83,7 @@ def _keys(sent: dict[str, TensorArtifact], known: Roster, terms: Terms, out: Pat
     if len(rounds) != 1:
         raise InputError(f"the keys are of different rounds: {sorted(map(str, rounds))}. Give those of one.")
     round = rounds.pop() or 0
-    params = _checked_terms(terms, len(clients))
+    params = declared(terms, len(clients))
     parts: dict[str, list[bytes]] = {"cipher_keys": [], "mask_keys": [], "signatures": []}
     for client, artifact in sent.items():
         for tensor, found in parts.items():
@@ -98,7 +98,8 @@ def _keys(sent: dict[str, TensorArtifact], known: Roster, terms: Terms, out: Pat
     return _summary(out, digest, round, clients=list(clients), **params)
 
 
-def _checked_terms(terms: Terms, clients: int) -> dict[str, Any]:
+def declared(terms: Terms, clients: int) -> dict[str, Any]:
+    """What a list of so many clients' keys says beside them."""
     threshold = clients // 2 + 1 if terms.threshold is None else terms.threshold
     params: dict[str, Any] = {"threshold": threshold, "modulus": terms.word_bits}
     try:

@@ -195,10 +195,10 @@ class TestTwiceAndLate:
 
         name = "clients/00/outbox/message-0001.safetensors"
         (mine,) = pack(split["00"], [name])
-        assert unpack([mine], split["server"], expected=[name], round=1, most_bytes=10**6, client="00") == []
+        assert unpack([mine], split["server"], expected=[name], most_bytes=10**6, client="00") == []
         with pytest.raises(ParcelError, match="other bytes than"):
             forged = with_data(mine, b"x" + mine.data)
-            unpack([forged], split["server"], expected=[name], round=1, most_bytes=10**6, client="00")
+            unpack([forged], split["server"], expected=[name], most_bytes=10**6, client="00")
 
 
 class TestTheServerStopsAndGoesOn:
@@ -436,5 +436,5 @@ def test_labels_are_checked_before_a_byte_is_parsed(federation, homes, monkeypat
     monkeypatch.setattr(any_file, "scan", None)
     for wrong in ({"size": 3}, {"sha256": "0" * 64}, {"kind": "state"}, {"round": 9}, {"name": "../x"}):
         with pytest.raises((InputError, VerificationError)):
-            check_label(dataclasses.replace(mine, **wrong), [name], 1, 10**6)
-    check_label(mine, [name], 1, 10**6)
+            check_label(dataclasses.replace(mine, **wrong), [name], 10**6)
+    check_label(mine, [name], 10**6)
