@@ -42,8 +42,11 @@ _SIZES = (1_000_000, 50_000_000, 500_000_000)
 def measure(setting: Setting) -> Iterator[Row]:
     if not process_tree.THERE:
         return
-    yield from _round(setting.folder / "round", rounds=2 if setting.quick else 6)
-    for size in _SIZES[:1] if setting.quick else _SIZES:
+    if setting.quick:
+        yield from _round(setting.folder / "round", clients=1, rounds=2)
+        return
+    yield from _round(setting.folder / "round", clients=2, rounds=6)
+    for size in _SIZES:
         yield from _message(setting.folder / f"{size}", size)
         shutil.rmtree(setting.folder / f"{size}")
 
@@ -58,17 +61,20 @@ class _Run:
     down: int
 
 
-def _round(folder: Path, rounds: int) -> Iterator[Row]:
-    recipe = change(load_recipe("fedavg"), ["partition.clients=2"], rounds)
+def _round(folder: Path, clients: int, rounds: int) -> Iterator[Row]:
+    chosen = f"partition.clients={clients}"
+    recipe = change(load_recipe("fedavg"), [chosen], rounds)
     begun = homes.prepared(recipe, folder / "begun", _SEED)
     by_run = folder / "run"
     shutil.copytree(begun, by_run)
     ours = _federation(recipe, begun, folder)
-    command = [*network.FEDSYNTH, "run", "fedavg", "--set", "partition.clients=2", "--rounds", str(rounds)]
-    theirs = process_tree.run([*command, "--workers", "2", "--quiet", "-o", by_run], folder / "log")
+    command = [*network.FEDSYNTH, "run", "fedavg", "--set", chosen, "--rounds", str(rounds), "--quiet"]
+    theirs = process_tree.run([*command, "--workers", str(clients), "-o", by_run], folder / "log")
     assert _files(ours.homes) == homes.digests(by_run), "the files are not those of run"
-    what, against = "a round, two clients", "the same by run, two workers"
-    yield compared(what, against, _rounds(ours.homes["server"], rounds), _rounds(by_run, rounds))
+    against = f"the same by run --workers {clients}"
+    yield compared(
+        f"a round with {clients} clients", against, _rounds(ours.homes["server"], rounds), _rounds(by_run, rounds)
+    )
     yield _row(f"{rounds} rounds: all processes' processor time", against, ours.usage.processor, theirs.processor)
     yield _row(f"{rounds} rounds: peak memory of all", against, ours.usage.peak, theirs.peak, megabytes)
     down, up = _sizes(ours.homes, to="clients"), _sizes(ours.homes, to="server")
