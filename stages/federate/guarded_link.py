@@ -15,6 +15,9 @@ _FOR_NODES = "/v1/fleet/"
 _FOR_ALL = "/health"
 _NEAR = ("127.0.0.1", "::1")
 _BY_PROXY = {b"forwarded", b"x-forwarded-for", b"x-real-ip"}
+# A file of 500 MB keeps Flower's database busy for longer than the five seconds that it waits for itself. Then the
+# process that starts runs would end, and no run could be started any more. In milliseconds.
+_PATIENT = ("busy_timeout", "300000")
 _REFUSAL = b"Only for processes on the server itself.\n"
 
 Scope = MutableMapping[str, Any]
@@ -52,6 +55,7 @@ def _open_to(scope: Scope) -> bool:
 
 
 def main() -> None:
+    from flwr.supercore import sql_mixin
     from flwr.superlink import main as web
     from flwr.superlink.cli import flower_superlink
 
@@ -63,6 +67,7 @@ def main() -> None:
         return app
 
     web.create_app = create_guarded
+    sql_mixin.SQLITE_PRAGMAS = (*sql_mixin.SQLITE_PRAGMAS, _PATIENT)
     sys.argv[0] = "flower-superlink"
     flower_superlink()
 
