@@ -17,17 +17,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from artifacts.atomic import explained
-from artifacts.errors import FedsynthError, InputError, UsageError
-from artifacts.scratch import cache_folder, scratch
+from artifacts.errors import InputError, UsageError
 
 # Object stores alone: a file system such as HDFS shows a file while it is being written.
 SCHEMES = ("s3", "gs", "gcs")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _CHUNK = 1 << 22
+_ATTEMPTS = 3
 _AT_A_TIME = 8
+_S3_OPTIONS = {"endpoint_override", "region", "scheme"}
+_S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 # What stores say, and what that means to whoever typed the URL. Their own texts are not shown: they quote requests.
 _REASONS = {
     "NO_SUCH_BUCKET": "no such bucket. Make it first",
@@ -77,17 +79,33 @@ class _Store:
         from pyarrow import ArrowInvalid
         from pyarrow.fs import FileSystem
 
-        shown, options = f"{self.scheme}://{self.bucket}", self.options
-        if self.scheme == "s3" and "allow_delayed_open" not in options:
-            # Without it even a file of three bytes is a multipart upload: three requests instead of one.
-            options += "&allow_delayed_open=true" if options else "allow_delayed_open=true"
+        shown = f"{self.scheme}://{self.bucket}"
         try:
             with _told(shown, "reach"):
-                return FileSystem.from_uri(f"{shown}/?{options}")[0]
-        except ArrowInvalid:
-            raise UsageError(
-                f"{shown}: no such bucket can be, or its URL has an option that {self.scheme} has not."
-            ) from None
+                return self._s3() if self.scheme == "s3" else FileSystem.from_uri(f"{shown}/?{self.options}")[0]
+        except (ArrowInvalid, TypeError):
+            raise UsageError(f"{shown}: no such bucket can be, or its URL has an option that is not known.") from None
+
+    def _s3(self) -> Any:
+        from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
+
+        options = dict(parse_qsl(self.options, keep_blank_values=True))
+        if options.keys() - _S3_OPTIONS:
+            raise TypeError
+        endpoint = next(filter(None, (os.environ.get(name) for name in _S3_ENDPOINTS)), None)
+        if "endpoint_override" not in options and endpoint is not None:
+            parts = urlsplit(endpoint)
+            options |= {"endpoint_override": parts.netloc.rpartition("@")[2], "scheme": parts.scheme}
+        if "region" not in options and "endpoint_override" not in options:
+            options["region"] = resolve_s3_region(self.bucket)
+        return S3FileSystem(
+            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+            allow_delayed_open=True,  # a small file is one request, and not three
+            # Else a stream that is closed after a part was refused completes the object without that part. The price:
+            # Arrow keeps a copy of all that is still on its way.
+            background_writes=True,
+            **options,
+        )
 
 
 @dataclass(frozen=True)
@@ -201,13 +219,13 @@ class Remote:
     def _put(self, content: bytes | Path) -> int:
         import pyarrow as pa
 
-        # The whole content in one call: no error of ours can come between two halves of it.
         if isinstance(content, bytes) or not content.stat().st_size:
             buffer = pa.py_buffer(content if isinstance(content, bytes) else b"")
         else:
             buffer = pa.memory_map(str(content)).read_buffer()
         system, path = self.store.system, self._path
         with _told(str(self), "write"):
+            # The whole content in one call: no error of ours can come between two halves of it.
             stream = system.open_output_stream(path)
             stream.write(buffer)
             stream.close()
@@ -239,31 +257,6 @@ class Remote:
         system, path = self.store.system, self._path
         with _told(str(self), "read"):
             return system.get_file_info(path)
-
-
-@contextlib.contextmanager
-def fetched(text: str) -> Iterator[Path]:
-    """A copy of what a URL names, an object or a folder, until the block ends. Errors name the URL."""
-    path = local_path(text)
-    if path is not None:
-        yield path
-        return
-    remote = Remote.parse(text)
-    with scratch(cache_folder(), "url") as folder:
-        path = remote.under(folder)
-        try:
-            if remote.find() is None and remote.is_folder():
-                remote.fetch_folder(path)
-            else:
-                remote.fetch(path)
-            yield path
-        except FedsynthError as error:
-            raise type(error)(str(error).replace(str(path), str(remote))) from error
-
-
-def without_options(text: str) -> str:
-    """What may be recorded of a source: of a URL, what stands before its options."""
-    return str(Remote.parse(text)) if is_url(text) and local_path(text) is None else text
 
 
 def check_room(size: int, folder: Path, shown: str) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 
 from artifacts import atomic, keys
 from artifacts.errors import InputError, UsageError
+from artifacts.fetched import without_options
 from artifacts.kinds import Custody
 from artifacts.metadata import Metadata, MetadataError, check_client_name
 from artifacts.places import RunFolder
-from artifacts.remote import without_options
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages
 from stages.data.mixing import hold_out, mix

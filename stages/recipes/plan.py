@@ -10,7 +10,8 @@ from typing import Any
 
 from artifacts import keys
 from artifacts.errors import UsageError
-from artifacts.remote import is_url, without_options
+from artifacts.fetched import without_options
+from artifacts.remote import is_url
 from stages.partition import numbered_clients
 from stages.randomness import numpy_stream
 from stages.recipes.files import (

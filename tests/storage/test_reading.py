@@ -59,6 +59,13 @@ def test_a_run_by_url_is_judged_as_by_its_path(fedsynth_json, finished_run, uplo
     assert json.loads(spelled) == by_url
 
 
+def test_runs_by_url_are_compared_as_by_their_paths(fedsynth, finished_run, upload, tmp_path):
+    for run, out in ((finished_run, "path.json"), (upload(finished_run, "compared/run"), "url.json")):
+        code, _, err = fedsynth("evaluate", run, "-o", tmp_path / out)
+        assert code == 0, err
+    assert (tmp_path / "path.json").read_bytes() == (tmp_path / "url.json").read_bytes()
+
+
 def test_a_tampered_run_fails_its_audit_by_url(fedsynth, run_copy, upload):
     (run_copy / MESSAGE).unlink()
     shutil.copy(run_copy / "clients/01/outbox/message-0001.safetensors", run_copy / MESSAGE)

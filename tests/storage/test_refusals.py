@@ -18,7 +18,7 @@ from fedsynth_cli.urls import AT_HOME, LOCAL, OUTPUTS, is_path
         ("s3://nobucket/none.safetensors", 3, "no such bucket"),
         ("s3://bucket/denied/x.safetensors", 3, "access denied"),
         ("s3://me:password@bucket/x.safetensors", 2, "no credentials in a URL"),
-        ("s3://bucket/x?password=1", 2, "an option that s3 has not"),
+        ("s3://bucket/x?password=1", 2, "an option that is not known"),
         ("s3:///x", 2, "write s3://BUCKET/NAME"),
         ("s3://bucket", 2, "write s3://BUCKET/NAME"),
         ("s3://bucket/a/../b", 2, "without empty parts"),
@@ -39,7 +39,6 @@ def test_bad_urls(fedsynth, server, url, code, said, cache):
     assert not cache.exists() or list(cache.iterdir()) == []
 
 
-@pytest.mark.slow  # six seconds of trying again
 def test_a_store_that_is_not_there(fedsynth, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     code, _, err = fedsynth("inspect", "s3://bucket/x")
