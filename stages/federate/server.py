@@ -134,6 +134,7 @@ class _Server:
             own = self._board.next_own()
             if own is not None:
                 self._report(own.round, recipe.rounds, f"round {own.round}: {own.command}")
+                self._packed.clear()  # models may be large, and its own work takes memory too
                 perform(own, self._home)
                 if own.command == "evaluate":
                     accuracy = json.loads((self._home / own.out).read_text())["accuracy"]
