@@ -16,10 +16,11 @@ from artifacts.errors import BudgetError, FedsynthError
 from artifacts.places import RunFolder, pending_for
 from stages.federate.agreement import check_agreed
 from stages.federate.parcels import Parcel, ParcelError, Reply, Task, pack, unpack
-from stages.federate.tasks import is_from_server, leading_to, leaves, own_steps
+from stages.federate.tasks import is_from_server, leading_to, leaves, of_other_phases, own_steps
 from stages.federate.terms import FILE, Terms, our_versions, read_terms
 from stages.recipes.files import ROSTER
 from stages.recipes.perform import perform
+from stages.recipes.phases import waits
 from stages.recipes.step import Step
 from stages.sign import sign
 
@@ -79,6 +80,9 @@ def _obey(task: Task, home: Path, client: str) -> tuple[Parcel, ...]:
         raise Refusal(
             "target", f"the server asked for {strange[0]!r}, which the terms do not have in round {task.round}"
         )
+    other = of_other_phases(steps, client, task.round, home) if waits(terms.recipe) else None
+    if other is not None:
+        raise Refusal("target", f"the server asked in other phases before, when {other} was made")
     reads = {name for step in steps.values() for name in (*step.inputs, *step.needs) if is_from_server(name)}
     try:
         unpack(task.parcels, home, expected=sorted(reads), most_bytes=terms.most_bytes)
@@ -138,9 +142,9 @@ def _envelopes(names: list[str], home: Path) -> list[str]:
 
 def _note(home: Path, client: str, round: int, text: str) -> None:
     """Into the client's private log. If that cannot be written, nothing is said: least of all to the server."""
-    path = log_of(home, client)
     line = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z round {round}: {text}\n"
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
+        path = log_of(home, client)
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", errors="replace") as log:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from stages.federate.own_messages import guard
+
 _FOR_NODES = "/v1/fleet/"
 _FOR_ALL = "/health"
 _NEAR = ("127.0.0.1", "::1")
@@ -58,6 +60,7 @@ def main() -> None:
     from flwr.supercore import sql_mixin
     from flwr.superlink import main as web
     from flwr.superlink.cli import flower_superlink
+    from flwr.superlink.servicer.fleet import fleet_handlers
 
     create = web.create_app
 
@@ -68,6 +71,7 @@ def main() -> None:
 
     web.create_app = create_guarded
     sql_mixin.SQLITE_PRAGMAS = (*sql_mixin.SQLITE_PRAGMAS, _PATIENT)
+    guard(fleet_handlers)
     sys.argv[0] = "flower-superlink"
     flower_superlink()
 

@@ -55,7 +55,7 @@ def _as_agreed() -> Iterator[None]:
     """`ParcelError` for anything that we would not have written."""
     try:
         yield
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ParcelError(f"a message is not laid out as agreed: {type(error).__name__} {error}.") from error
 
 

@@ -115,7 +115,7 @@ class GridChannel:
     def _reply(self, ticket: str, message: Message) -> Reply | None:
         node, _ = self._asked.pop(ticket)
         if message.has_error():
-            _log.warning("node %d: %s", node, ParcelError(message.error.reason))  # the node's words, on one line
+            _log.warning("node %d: %s", node, ParcelError(str(message.error.reason)))  # the node's words, on one line
             return None
         try:
             return read_reply(message.content)

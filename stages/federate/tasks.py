@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from artifacts import keys
+from artifacts.envelope_file import SUFFIX
 from artifacts.places import RunFolder
-from stages.federate.parcels import Task
+from stages.federate.parcels import Task, round_in
 from stages.federate.terms import Terms
 from stages.recipes.files import surrogate_file, update_file
 from stages.recipes.phases import resolved, waits
@@ -55,6 +56,19 @@ def own_steps(terms: Terms, client: str, task: Task, home: Path) -> dict[str, St
 
     steps = plan(recipe, terms.clients, terms.seed, draw)
     return {name: s for s in steps if s.owner == client and s.round <= round for name in s.outputs}
+
+
+def of_other_phases(steps: Mapping[str, Step], client: str, round: int, home: Path) -> str | None:
+    """A file that the client made to send by this round, and would not have with the steps as they are now.
+
+    Where the server finds the rounds of change, it could find others later, and get a round's update in two ways.
+    """
+    place = RunFolder(home).client(client)
+    made = sorted(path.name for folder in (place.outbox, place.pending) if folder.exists() for path in folder.iterdir())
+    for name in (f"clients/{client}/outbox/{file}" for file in made):
+        if (round_in(name) or 0) <= round and name not in steps and name.removesuffix(SUFFIX) not in steps:
+            return name
+    return None
 
 
 def _switched(recipe: Recipe, switches: Switches) -> Recipe:

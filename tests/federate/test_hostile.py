@@ -13,6 +13,7 @@ from artifacts import atomic, tensors_file
 from stages.federate.client import answer, log_of
 from stages.federate.client_app import client_app
 from stages.federate.guarded_link import NodesOnly
+from stages.federate.own_messages import guard
 from stages.federate.parcels import ParcelError, Reply, Task, pack
 from stages.federate.records import read_reply, read_task, reply_records, task_records
 from stages.federate.server import serve
@@ -20,6 +21,9 @@ from stages.federate.server_app import GridChannel
 
 CLIENTS = ("00", "01", "02")
 MODEL = "public/model-0000.safetensors"
+TASK = Task(
+    "0" * 64, {"fedsynth": "1"}, "00", 1, ("clients/00/outbox/message-0001.safetensors",), (None, None), (), ()
+)  # fmt: skip
 
 
 class Killed(Exception):
@@ -109,13 +113,45 @@ class TestAServerThatWantsMore:
         assert not list((split["00"] / "clients/00/private").glob("update-*"))
         assert "mlp" in log_of(split["00"], "00").read_text()
 
-    @pytest.mark.parametrize("label", [0, 5])
-    def test_a_model_of_another_round_under_the_name_of_this_one(self, federation, homes, tmp_path, label):
+    def test_a_model_of_another_round_under_the_name_of_this_one(self, federation, homes, tmp_path):
         terms, split = federation(rounds=1)
         task = first_task(terms, split, homes)
         forged = rewritten(split["server"], MODEL, tmp_path / "forged", round=5)
-        assert refused(with_file(task, dataclasses.replace(forged, round=label)), split["00"]) == "parcel"
+        for label in (0, 5):
+            assert refused(with_file(task, dataclasses.replace(forged, round=label)), split["00"]) == "parcel"
         assert not (split["00"] / MODEL).exists()
+
+    def test_a_round_that_fails_and_is_asked_for_again_costs_once(self, federation, homes, tmp_path, monkeypatch):
+        """The same noise, the same charge: nobody gains by making a client stumble."""
+        terms, split = federation("dp-sgd", 1, ("train-client.batch_size=8",))
+        task = first_task(terms, split, homes)
+        undisturbed = shutil.copytree(split["00"], tmp_path / "undisturbed")
+        write = tensors_file.write
+
+        def stumble(path, *given, **more):
+            if path.name == "update-0001.safetensors":
+                raise Killed
+            return write(path, *given, **more)
+
+        monkeypatch.setattr(tensors_file, "write", stumble)
+        assert refused(task, split["00"]) == "failed"
+        monkeypatch.undo()
+        again, once = (answer(task, home, "00") for home in (split["00"], undisturbed))
+        assert again == once
+        spent = [(home / "clients/00/private/spend.jsonl").read_bytes() for home in (split["00"], undisturbed)]
+        assert spent[0] == spent[1]
+        assert spent[0].count(b'"reserved"') == 1
+        assert again.parcels[0].data
+
+    def test_a_rounds_update_in_two_ways(self, federation, homes):
+        """TOFU's server says when full updates begin. It has said it, once a round was answered."""
+        phases = ("switch1=plateau", "switch2=plateau", "plateau.patience=1")
+        terms, split = federation("tofu", settings=("encode.images=1", "encode.iterations=1", *phases))
+        task = first_task(terms, split, homes)
+        assert answer(task, split["00"], "00").status == "done"
+        full = dataclasses.replace(task, switches=(1, 1), targets=("clients/00/outbox/message-0001.safetensors",))
+        assert refused(full, split["00"]) == "target"
+        assert answer(task, split["00"], "00").status == "done"
 
 
 class TestAServerThatUnmasks:
@@ -166,16 +202,22 @@ class TestAServerThatUnmasks:
         assert "fewer" in log_of(split["00"], "00").read_text()
 
 
+@pytest.fixture
+def identity(monkeypatch):
+    """Without one Flower makes no message; a process of its own is given one."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    def be(run):
+        for name, number in (("_task_id", 1), ("_run_id", run), ("_node_id", 1)):
+            monkeypatch.setattr(TaskIdentity, name, number)
+
+    be(1)
+    return be
+
+
+@pytest.mark.usefixtures("identity")
 class TestWhatErrorsTell:
     """Flower sends the text of an exception to the server; it could hold a path, or a value."""
-
-    @pytest.fixture(autouse=True)
-    def identity(self, monkeypatch):
-        """Without one Flower makes no message; a process of its own is given one."""
-        from flwr.supercore.task_identity import TaskIdentity
-
-        for name in ("_task_id", "_run_id", "_node_id"):
-            monkeypatch.setattr(TaskIdentity, name, 1)
 
     def reply_to(self, records, **config):
         from flwr.app import Context, Message, RecordDict
@@ -199,30 +241,105 @@ class TestWhatErrorsTell:
         assert log_of(split["00"], "00").stat().st_mode & 0o077 == 0
 
     @pytest.mark.parametrize("lost", ["switches", "libraries", "round", "client"])
-    def test_a_task_that_is_not_laid_out_as_agreed(self, federation, homes, lost):
-        terms, split = federation(rounds=1)
-        records = task_records(first_task(terms, split, homes))
+    def test_a_task_that_is_not_laid_out_as_agreed(self, tmp_path, lost):
+        records = task_records(TASK)
         del records.config_records["task"][lost]
-        reply = self.reply_to(records, client="00", home=str(split["00"]))
+        reply = self.reply_to(records, client="00", home=str(tmp_path))
         assert (reply.status, reply.client, reply.names, reply.parcels) == ("parcel", "00", (), ())
 
-    def test_a_node_that_was_not_told_where_its_home_is(self, federation, homes):
-        terms, split = federation(rounds=1)
-        reply = self.reply_to(task_records(first_task(terms, split, homes)), client="00")
+    def test_a_node_that_was_not_told_where_its_home_is(self):
+        reply = self.reply_to(task_records(TASK), client="00")
         assert (reply.status, reply.parcels) == ("failed", ())
+
+    @pytest.mark.parametrize("client", ["00", ".."])
+    def test_a_home_that_is_not_there(self, tmp_path, client):
+        reply = self.reply_to(task_records(TASK), client=client, home=str(tmp_path / "nowhere"))
+        assert (reply.status, reply.parcels) == ("failed", ())
+        assert not list(tmp_path.glob("*.log"))
 
 
 def test_nobody_can_work_out_what_another_is_asked_or_answers():
     """A SuperLink gives every node what it can name by its digest: what can be guessed would tell who was drawn."""
-    task = Task(
-        "0" * 64, {"fedsynth": "1"}, "01", 1, ("clients/01/outbox/message-0001.safetensors",), (None, None), (), ()
-    )
     reply = Reply("held", "01", 1)
-    for key, write, said in (("task", task_records, task), ("reply", reply_records, reply)):
+    for key, write, said in (("task", task_records, TASK), ("reply", reply_records, reply)):
         found = {write(said).config_records[key].object_id for _ in range(3)}
         assert len(found) == 3
-    assert read_task(task_records(task)) == task
+    assert read_task(task_records(TASK)) == TASK
     assert read_reply(reply_records(reply)) == reply
+
+
+class TestTheSuperLinksStore:
+    """Flower's own, with two nodes of which one was sent a task."""
+
+    @pytest.fixture
+    def link(self, tmp_path, identity, monkeypatch):
+        from flwr.app import Message
+        from flwr.server.superlink.linkstate.linkstate_factory import LinkStateFactory
+        from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
+        from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+        from flwr.supercore.object_store import ObjectStoreFactory
+        from flwr.superlink.federation import NoOpFederationManager
+        from flwr.superlink.servicer.fleet import fleet_handlers
+
+        for name in ("pull_object", "push_messages", "confirm_message_received"):
+            monkeypatch.setattr(fleet_handlers, name, getattr(fleet_handlers, name))
+        monkeypatch.setattr(fleet_handlers, "check_abort", lambda *_: None)  # as if the run had been started
+        guard(fleet_handlers)
+        database = str(tmp_path / "state.db")
+        state = LinkStateFactory(database, NoOpFederationManager(), ObjectStoreFactory(database)).state()
+        nodes = [state.create_node("o", "o", key, 60.0, name=key.decode()) for key in (b"01", b"02")]
+        for node in nodes:
+            state.activate_node(node, 60.0)
+        run = state.create_run("a", "1", "0" * 64, {}, NOOP_FEDERATION_ID, None, "o", TaskType.SERVER_APP)
+        identity(run)
+        records = reply_records(Reply("held", "01", 1))
+        message = Message(records, dst_node_id=nodes[0], message_type="train")
+        message.metadata.__dict__["_message_id"] = message.object_id
+        state.store_message_and_object_tree(message, get_object_tree(message), state.start_session(run))
+        for number, part in get_all_nested_objects(message).items():
+            state.object_store.put(number, part.deflate())
+        return fleet_handlers, state, nodes, run, message, records.config_records["reply"].object_id
+
+    def test_a_node_gets_what_was_sent_to_it_and_nothing_else(self, link):
+        from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
+        from flwr.proto.node_pb2 import Node
+
+        handlers, state, (own, other), run, message, part = link
+
+        def found(node):
+            request = PullObjectRequest(node=Node(node_id=node), run_id=run, object_id=part)
+            return handlers.pull_object(request=request, state=state).object_found
+
+        assert (found(own), found(other), found(own)) == (True, False, True)
+        received = ConfirmMessageReceivedRequest(
+            node=Node(node_id=own), run_id=run, message_object_id=message.object_id
+        )
+        handlers.confirm_message_received(request=received, state=state, store=state.object_store)
+        assert not found(own)
+
+    def test_a_node_answers_in_its_own_name(self, link):
+        from flwr.app import Message, RecordDict
+        from flwr.common.serde import message_to_proto
+        from flwr.proto.fleet_pb2 import PushMessagesRequest
+        from flwr.proto.node_pb2 import Node
+        from flwr.supercore.error import FlowerError
+        from flwr.supercore.inflatable.inflatable_object import get_object_tree
+
+        handlers, state, (own, other), _, message, _ = link
+        reply = Message(RecordDict(), reply_to=message)
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        assert reply.metadata.src_node_id == own
+
+        def push(node):
+            request = PushMessagesRequest(
+                node=Node(node_id=node), messages_list=[message_to_proto(reply)],
+                message_object_trees=[get_object_tree(reply)],
+            )  # fmt: skip
+            return handlers.push_messages(request=request, state=state)
+
+        with pytest.raises(FlowerError, match="answered for another"):
+            push(other)
+        assert dict(push(own).results) == {reply.object_id: 0}
 
 
 class TestAClientThatLies:
@@ -236,7 +353,9 @@ class TestAClientThatLies:
         assert not list(split["server"].glob("clients/01/outbox/*"))
         return line, channel
 
-    @pytest.mark.parametrize("wrong", [{"status": None}, {"round": "first"}, {"names": 3}, {"client": None}])
+    @pytest.mark.parametrize(
+        "wrong", [{"status": None}, {"round": "first"}, {"round": float("inf")}, {"names": 3}, {"client": None}]
+    )
     def test_an_answer_that_is_not_laid_out_as_agreed(self, wrong):
         records = reply_records(Reply("done", "01", 1, names=("x",)))
         said = records.config_records["reply"]
