@@ -101,7 +101,7 @@ class _Store:
         return S3FileSystem(
             retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
             allow_delayed_open=True,  # a small file is one request, and not three
-            # Else a stream that is closed after a part was refused completes the object without that part. The price:
+            # Else a stream that is closed after a part was refused asks to complete the object all the same. The price:
             # Arrow keeps a copy of all that is still on its way.
             background_writes=True,
             **options,
