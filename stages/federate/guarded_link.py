@@ -17,9 +17,10 @@ _FOR_NODES = "/v1/fleet/"
 _FOR_ALL = "/health"
 _NEAR = ("127.0.0.1", "::1")
 _BY_PROXY = {b"forwarded", b"x-forwarded-for", b"x-real-ip"}
-# A file of 500 MB keeps Flower's database busy for longer than the five seconds that it waits for itself. Then the
-# process that starts runs would end, and no run could be started any more. In milliseconds.
-_PATIENT = ("busy_timeout", "300000")
+# A file of 500 MB, which Flower writes again in order to delete it, keeps its database busy for longer than the five
+# seconds that it waits for itself. Then the process that starts runs would end, and no run could be started any more.
+# In milliseconds, less than the thirty seconds in which that process wants an answer.
+_PATIENT = ("busy_timeout", "20000")
 _REFUSAL = b"Only for processes on the server itself.\n"
 
 Scope = MutableMapping[str, Any]
