@@ -16,6 +16,8 @@ import pytest
 
 from stages.federate.app_folder import write_app
 
+pytestmark = pytest.mark.xdist_group("processes")  # which are started once, for one worker
+
 TOLD = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
