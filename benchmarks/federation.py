@@ -73,7 +73,7 @@ def _round(folder: Path, clients: int, rounds: int) -> Iterator[Row]:
     assert _files(ours.homes) == homes.digests(by_run), "the files are not those of run"
     against = f"the same by run --workers {clients}"
     yield compared(
-        f"a round with {clients} clients", against, _rounds(ours.homes["server"], rounds), _rounds(by_run, rounds)
+        f"a round, clients: {clients}", against, _rounds(ours.homes["server"], rounds), _rounds(by_run, rounds)
     )
     yield _row(f"{rounds} rounds: all processes' processor time", against, ours.usage.processor, theirs.processor)
     yield _row(f"{rounds} rounds: peak memory of all", against, ours.usage.peak, theirs.peak, megabytes)

@@ -67,7 +67,7 @@ def _options() -> argparse.Namespace:
         "--work",
         type=Path,
         default=Path(tempfile.gettempdir()),
-        help="scratch folder, on the disk to be measured (2 GB)",
+        help="scratch folder, on the disk to be measured (5 GB)",
     )
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(NAMES))
