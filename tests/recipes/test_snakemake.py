@@ -35,7 +35,8 @@ def test_each_rule_says_what_it_reads_writes_and_needs():
     ]  # fmt: skip
     for name, body in rules.items():
         if name != "all":
-            assert re.search(r"threads: \d+\n    resources:\n        mem_mb=\d+,\n        runtime=\d+,\n        gpu=(GPU|0),\n", body), name
+            declared = r"threads: \d+\n +resources:\n +mem_mb=\d+,\n +runtime=\d+,\n +gpu=(GPU|0),\n"
+            assert re.search(declared, body), name
     assert "threads: 2" in rules["round_0001_clients"] and "threads: 1" in rules["round_0001_aggregate"]
     assert "--workers {threads}" in rules["round_0002_clients"]
 
