@@ -57,7 +57,10 @@ def side_by_side(tmp_path, homes, run_on_one_worker):
     return make
 
 
-@pytest.mark.parametrize("name", CASES)
+ALIKE = ("fednova", "feddyn", "fedlap")  # whose messages go the way of others
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ALIKE)) for n in CASES])
 def test_the_homes_hold_what_run_would_have_written(name, side_by_side):
     rounds, settings = CASES[name]
     by_run, by_homes, channel, summary = side_by_side(change(load_recipe(name), settings, rounds))
