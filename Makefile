@@ -24,10 +24,10 @@ demo: setup ## synthetic images shuffled among clients, against none and their o
 	$(BIN)/fedsynth audit runs/demo/synthetic=shuffled,seed=0
 
 test: setup ## run the tests (under ten minutes on two cores)
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-slow: setup ## run the slow tests (minutes; some need ../shared/data)
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m slow
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m slow
 
 check: setup ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

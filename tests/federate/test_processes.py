@@ -16,7 +16,6 @@ import pytest
 
 from stages.federate.app_folder import write_app
 
-pytestmark = pytest.mark.xdist_group("processes")  # which are started once, for one worker
 
 TOLD = {
     "FLWR_TELEMETRY_ENABLED": "0",

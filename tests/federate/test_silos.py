@@ -7,7 +7,6 @@ import pytest
 
 from stages.recipes.recipe import change, load_recipe
 
-pytestmark = pytest.mark.xdist_group("processes")  # which are started once, for one worker
 
 CLIENTS = ("00", "01", "02")
 NET = ("init-model.arch=softmax", "init-model.width=null", "init-model.depth=null", "partition.clients=3")
