@@ -16,7 +16,6 @@ import pytest
 
 from stages.federate.app_folder import write_app
 
-
 TOLD = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",

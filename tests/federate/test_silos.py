@@ -7,7 +7,6 @@ import pytest
 
 from stages.recipes.recipe import change, load_recipe
 
-
 CLIENTS = ("00", "01", "02")
 NET = ("init-model.arch=softmax", "init-model.width=null", "init-model.depth=null", "partition.clients=3")
 STEPS = ("train-client.local_epochs=null", "train-client.local_steps=2")
