@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Three hospitals and a server, each in a folder of its own, over Flower with TLS and node keys, on this one machine.
-# docs/federate.md tells the same story step by step. Needs openssl and ssh-keygen; takes one to two minutes.
+# docs/federate.md tells the same story step by step. Needs openssl and ssh-keygen; takes a few minutes.
 set -euo pipefail
 work=${1:-runs/hospitals}
 port=${PORT:-9092}
