@@ -105,7 +105,9 @@ def aggregate_surrogates(
     if custody == "downlink":
         metadata = for_clients(metadata, start, out, key)
     if metrics is not None:
-        text = json.dumps({"custody": "server", "round": metadata.round, **told, "left_out": refused}, indent=2)
+        text = json.dumps(
+            {"custody": "server", "round": metadata.round, **told, "left_out": _named(refused, surrogates)}, indent=2
+        )
         atomic.write(metrics, [text.encode() + b"\n"], force=force)
     if custody == "downlink":
         record_participants(out, references)
@@ -134,6 +136,13 @@ class _Received:
     def radius(self) -> float | None:
         found = self.artifact.tensors.get("radius")
         return None if found is None else float(found)
+
+
+def _named(texts: Sequence[str], files: Sequence[Path]) -> list[str]:
+    """The texts with each file by its client and name: where a run folder stands is no matter of the run."""
+    for path in files:
+        texts = [text.replace(str(path), "/".join(path.parts[-3:])) for text in texts]
+    return list(texts)
 
 
 def _receive(
