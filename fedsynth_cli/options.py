@@ -54,6 +54,7 @@ Preset = Annotated[
     str | None,
     typer.Option("--preset", help="Parameters of a recipe: RECIPE or RECIPE/PRESET.", show_default=False),
 ]
+RecipePreset = Annotated[str | None, typer.Option("--preset", help="A preset of the recipe.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Force, Json, Out, Quiet, Rounds, Seed, Setting
+from fedsynth_cli.options import Force, Json, Out, Quiet, RecipePreset, Rounds, Seed, Setting
 
 if TYPE_CHECKING:
     from stages.federate.child import Echo
@@ -21,7 +21,6 @@ RecipeName = Annotated[
     str,
     typer.Argument(metavar="RECIPE", help="A recipe's name (`fedsynth recipe list` shows them all), or its file."),
 ]
-Preset = Annotated[str | None, typer.Option("--preset", help="A preset of the recipe.", show_default=False)]
 App = Annotated[Path, typer.Argument(metavar="APP", help="The folder that `federate app` wrote.")]
 Home = Annotated[
     Path,
@@ -63,7 +62,7 @@ def app(
     * 1024
     * 1024,
     signed: Annotated[bool, typer.Option("--signed", help="Take only what a client of the roster has signed.")] = False,
-    preset: Preset = None,
+    preset: RecipePreset = None,
     setting: Setting = None,
     rounds: Rounds = None,
     seed: Seed = 0,
@@ -197,7 +196,7 @@ def simulate(
     cpus: Annotated[
         int | None, typer.Option("--cpus", min=1, help="Clients at work at a time.", show_default="all cores")
     ] = None,
-    preset: Preset = None,
+    preset: RecipePreset = None,
     setting: Setting = None,
     rounds: Rounds = None,
     seed: Seed = 0,

@@ -10,7 +10,7 @@ import click
 import typer
 
 from fedsynth_cli.console import Output, table
-from fedsynth_cli.options import Force, Json, Quiet, Rounds, Seed, Setting, Workers
+from fedsynth_cli.options import Force, Json, Quiet, RecipePreset, Rounds, Seed, Setting, Workers
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +39,7 @@ def recipe(
         typer.Option("--out", "-o", help="A file, or a folder for dvc; else stdout.", show_default=False),
     ] = None,
     run_folder: Annotated[str, typer.Option("--run", help="The run folder that the pipeline writes.")] = "run",
-    preset: Annotated[str | None, typer.Option("--preset", help="A preset of the recipe.", show_default=False)] = None,
+    preset: RecipePreset = None,
     setting: Setting = None,
     rounds: Rounds = None,
     workers: Workers = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output, human_bytes, table
-from fedsynth_cli.options import Json, OutOrUrl, Quiet, Rounds, Seed, Setting, Workers
+from fedsynth_cli.options import Json, OutOrUrl, Quiet, RecipePreset, Rounds, Seed, Setting, Workers
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +19,7 @@ def run(
         typer.Argument(help="A recipe's name (`fedsynth recipe list` shows them all), or a YAML or TOML file."),
     ],
     out: OutOrUrl,
-    preset: Annotated[str | None, typer.Option("--preset", help="A preset of the recipe.", show_default=False)] = None,
+    preset: RecipePreset = None,
     setting: Setting = None,
     sweep: Annotated[
         list[str] | None,

@@ -92,8 +92,11 @@ def _obey(task: Task, home: Path, client: str) -> tuple[Parcel, ...]:
     missing = tuple(name for name in foreign if is_from_server(name) and not (home / name).exists())
     if missing:
         raise Refusal("lacks", f"lacks {', '.join(missing)}", missing)
-    _make(wanted, home, terms)
     sent = [name for name in task.targets if leaves(name, client)]
+    if terms.signed:
+        # Of a task that was killed between a file and its envelope.
+        _envelopes([name for name in sent if (home / name).exists()], home)
+    _make(wanted, home, terms)
     if terms.signed:
         sent = [*sent, *_envelopes(sent, home)]
     return pack(home, sent)
@@ -112,7 +115,10 @@ def _agreed(task: Task, home: Path, client: str) -> Terms:
 
 
 def _make(steps: list[Step], home: Path, terms: Terms) -> None:
-    """Perform them in order, until one waits at the gate."""
+    """Perform them in order, until one waits at the gate.
+
+    What is to be signed is signed at once: the head of the ledger, which the server countersigns, then has it.
+    """
     for step in steps:
         waiting = tuple(name for name in step.outputs if pending_for(home / name).exists())
         if not waiting:
@@ -124,6 +130,8 @@ def _make(steps: list[Step], home: Path, terms: Terms) -> None:
             waiting = tuple(name for name in step.outputs if not (home / name).exists())
         if waiting:
             raise Refusal("held", f"{', '.join(waiting)} waits to be released", waiting)
+        if terms.signed:
+            _envelopes([name for name in step.outputs if leaves(name, step.owner)], home)
 
 
 def _envelopes(names: list[str], home: Path) -> list[str]:

@@ -375,6 +375,12 @@ class TestSignatures:
         served(terms, split, homes.ByHand(split))
         assert len(list(split["server"].glob("clients/*/outbox/*.safetensors.intoto.jsonl"))) == 3
 
+    def test_an_envelope_is_in_the_head_that_the_server_countersigns(self, federation, homes):
+        terms, split = federation(rounds=1, signed=True, settings=["receipts=true"])
+        served(terms, split, homes.ByHand(split))
+        left = ledger.read(split["00"] / "clients/00/egress.jsonl").entries
+        assert [entry.kind for entry in left] == ["message", "envelope", "head"]
+
     @pytest.mark.parametrize("how", ["without an envelope", "by another's key"])
     def test_what_is_not_signed_by_its_client_is_refused(self, federation, homes, how):
         terms, split = federation(rounds=1, signed=True, least_clients=2)
