@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from artifacts import dataset_stream, envelope_file, tensors_stream
+from artifacts import envelope_file, tensors_stream
 from artifacts.metadata import Metadata
 
 
@@ -28,6 +28,8 @@ class Whole(Protocol):
 def scan(path: Path) -> Whole:
     """Read the file once, checking everything that it claims."""
     if path.suffix == ".parquet":
+        from artifacts import dataset_stream  # half a second and 50 MB of pyarrow, which tensors do not need
+
         return dataset_stream.scan(path)
     if path.name.endswith(envelope_file.SUFFIX):
         return envelope_file.read(path)

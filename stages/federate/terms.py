@@ -97,8 +97,8 @@ def agreed(
     *,
     seed: int,
     least_clients: int | None = None,
-    wait: float = 3600.0,
-    most_bytes: int = 256 * 1024 * 1024,
+    wait: float,
+    most_bytes: int,
     signed: bool = False,
 ) -> Terms:
     """Terms for a recipe, as they are first written down. All who are drawn must answer, unless it is said otherwise.

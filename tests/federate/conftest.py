@@ -76,4 +76,4 @@ def small_terms():
     from stages.recipes.recipe import change, load_recipe
 
     net = ["init-model.arch=softmax", "init-model.width=null", "init-model.depth=null", "train-client.local_epochs=1"]
-    return agreed(change(load_recipe("fedavg"), net, 2), ("a", "b"), seed=7, wait=60.0)
+    return agreed(change(load_recipe("fedavg"), net, 2), ("a", "b"), seed=7, wait=60.0, most_bytes=2**28)

@@ -1,9 +1,17 @@
 """A simulated federation taken apart: what each participant may hold, in a home of its own; and put together again."""
 
+import dataclasses
 import hashlib
+import json
 import shutil
 
+import pytest
+
+from artifacts import tensors_file
+from artifacts.digests import sha256_hex
 from stages.federate.client import answer
+from stages.federate.parcels import pack
+from stages.federate.server import serve
 from stages.federate.terms import FILE, agreed
 from stages.recipes.files import PARTITION_RECORD, ROSTER
 from stages.recipes.perform import perform
@@ -36,10 +44,8 @@ def split(folder, terms, into):
 
 
 def terms_for(recipe, folder, *, seed, **said):
-    import json
-
     clients = tuple(sorted(json.loads((folder / PARTITION_RECORD).read_text())["clients"]))
-    return agreed(recipe, clients, seed=seed, **{"wait": 120.0} | said)
+    return agreed(recipe, clients, seed=seed, **{"wait": 120.0, "most_bytes": 2**28} | said)
 
 
 def united(homes):
@@ -76,3 +82,62 @@ class ByHand:
 
     def answers(self, asked):
         return [(ticket, self._replies.pop(ticket)) for ticket in list(asked) if ticket in self._replies]
+
+
+class Killed(Exception):
+    """The server's end, in the middle of something."""
+
+
+def served(terms, split, channel):
+    """What the server comes back with, and what it said."""
+    said = []
+    return serve(terms, split["server"], channel, log=said.append), said
+
+
+def messages(split, round):
+    """Whose messages of a round the server has."""
+    found = split["server"].glob(f"clients/*/outbox/message-{round:04}.safetensors")
+    return sorted(path.parent.parent.name for path in found)
+
+
+def asked_until(stop, terms, split):
+    """The first task of which `stop` is true, asked of nobody: the server dies before."""
+    found = []
+
+    def spoil(task, reply):
+        if found:
+            raise Killed
+        return reply
+
+    channel = ByHand(split, spoil=spoil)
+    ask = channel.ask
+
+    def watched(task):
+        if stop(task):
+            found.append(task)
+            raise Killed
+        return ask(task)
+
+    channel.ask = watched
+    with pytest.raises(Killed):
+        served(terms, split, channel)
+    return found[0]
+
+
+def first_task(terms, split, client="00"):
+    """What the server asks of this client before anything else."""
+    return asked_until(lambda task: task.client == client, terms, split)
+
+
+def with_data(parcel, data):
+    """The parcel with other bytes, and a label that fits them."""
+    return dataclasses.replace(parcel, data=data, size=len(data), sha256=sha256_hex(data))
+
+
+def rewritten(home, name, folder, **changed):
+    """A parcel of a file like one of this home, whose metadata say something else."""
+    found = tensors_file.read(home / name)
+    path = folder / name
+    tensors_file.write(path, found.tensors, dataclasses.replace(found.metadata, **changed), force=True)
+    (parcel,) = pack(folder, [name])
+    return parcel
