@@ -1,5 +1,6 @@
 """FedLAP's server: Eq. 11 against a loop in plain numbers, the radius and its strategies, Eq. 18."""
 
+import itertools
 import json
 import math
 
@@ -153,6 +154,23 @@ def test_the_order_on_the_command_line_is_free(sent, tmp_path):
     assert made[0] == made[1]
 
 
-def test_calibrated_takes_the_norms_of_the_files(sent, tmp_path):
-    plain, other = (told(sent, tmp_path / str(c), calibrated=c)[0].read_bytes() for c in (False, True))
-    assert plain != other
+def test_the_stage_calibrates_each_client_by_its_own_norms(sent, tmp_path, read, slow_gradient):
+    """Eq. 18, layer by layer: Σ N_k/N · norm_k · g_k/‖g_k‖, whatever the order on the command line."""
+    from stages.model_file import read_model, to_module
+
+    options = {"strategy": "fixed", "radius": None, "server_steps": 1, "weights": "examples", "learning_rate": 0.5}
+    out = tmp_path / "model-0001.safetensors"
+    order = [sent.sets[number] for number in (1, 2, 0)]
+    found = read(sent.aggregate(order, out=out, calibrated=True, **options).path).tensors
+    module = to_module(read_model(sent.model), torch.device("cpu")).eval()
+    start = start_weights(module)
+    moved, norms = {name: torch.zeros_like(weight) for name, weight in start.items()}, []
+    for file, share in zip(sent.sets, (24 / 40, 12 / 40, 4 / 40), strict=True):
+        images, labels, lengths = (torch.tensor(read(file).tensors[name]) for name in ("images", "labels", "norms"))
+        norms.append(lengths)
+        for (name, part), length in zip(slow_gradient(module, start, images, labels).items(), lengths, strict=True):
+            moved[name] += share * length * part / math.sqrt(float(part.square().sum()))
+    for one, other in itertools.combinations(norms, 2):
+        assert float((one / other - 1).abs().max()) > 0.01, "the clients measured different lengths"
+    for name, weight in start.items():
+        torch.testing.assert_close(torch.tensor(found[name]), weight - 0.5 * moved[name], rtol=0, atol=1e-6)

@@ -53,8 +53,9 @@ def records(some):
 def total_of(monkeypatch, net, records):
     """What a look or an access hands to the mechanism for some of the records."""
 
-    def of(method, ids, module=None, names=(), data=records):
+    def of(method, ids, module=None, names=(), data=records, weights=None, transformation=None):
         module = module or net("mlp", size=8, dtype=torch.float32)
+        weights = weights or start_weights(module)
         sums, ids = [], list(ids)
 
         def noisy_mean(total, mechanism, noise):
@@ -68,14 +69,14 @@ def total_of(monkeypatch, net, records):
         common = {"sampling_rate": 0.5, "streams": streams}
         if method == "fedlap":
             mechanism = GaussianMechanism(clip_norm=CLIP, noise_multiplier=1.0, expected_size=EXPECTED)
-            transformation = drawn_transformation(names, torch.Generator().manual_seed(1))
-            point = fedlap.Point(start_weights(module), 1, transformation)
+            transformation = transformation or drawn_transformation(names, torch.Generator().manual_seed(1))
+            point = fedlap.Point(weights, 1, transformation)
             fedlap.NoisyGradient(module, mine, mechanism=mechanism, **common)(point, None)
         else:
             mechanism = GaussianMechanism(clip_norm=CLIP, noise_multiplier=1.0, expected_size=1)
             feddm.NoisyMeans(
                 module, mine, num_classes=CLASSES, count_share=0.25, mechanism=mechanism, **common
-            )(start_weights(module), 1)  # fmt: skip
+            )(weights, 1)  # fmt: skip
         (total,) = sums
         return total
 
@@ -163,10 +164,34 @@ def test_feddm_a_record_without_features_keeps_its_count(total_of, records):
     assert np.count_nonzero(sums) == 1
 
 
+@pytest.mark.parametrize("arch", ["mlp", "convnet"])
+def test_fedlap_sums_by_hand(arch, net, total_of, some, slow_gradient):
+    """Eq. 12: each record by itself, as the augmentation shows it, at the weights of the point, clipped, then added."""
+    module, elsewhere = (net(arch, size=8, dtype=torch.float32, seed=seed) for seed in (0, 5))
+    data, weights = some(12, size=8, dtype=torch.float32), start_weights(elsewhere)
+    scaled = LabelledSet(data.images * torch.linspace(0.01, 2, 12)[:, None, None, None], data.labels)
+
+    def mirrored(images):
+        return 0.2 - images.flip(3) / 2
+
+    found = total_of("fedlap", range(12), module=module, data=scaled, weights=weights, transformation=mirrored)
+    expected, lengths = {name: np.zeros(weight.shape) for name, weight in weights.items()}, []
+    for i in (0, 1, 2, 3, 4, 6, 7, 8, 9, 11):  # the coins leave out 5 and 10
+        parts = slow_gradient(module, weights, mirrored(scaled.images[i : i + 1]), scaled.labels[i : i + 1])
+        lengths.append(math.sqrt(sum(float(part.double().square().sum()) for part in parts.values())))
+        for name, part in parts.items():
+            expected[name] += part.double().numpy() * min(1.0, CLIP * (1 - 2.0**-20) / lengths[-1])
+    assert max(lengths) > CLIP
+    assert (min(lengths) < CLIP) == (arch == "mlp"), "where no norm layer scales them, some are not clipped"
+    for name, total in expected.items():
+        np.testing.assert_allclose(found[name], total, atol=1e-5, err_msg=name)
+
+
 def test_feddm_sums_by_hand(net, total_of, some):
-    """Blocks of all classes: [h; z] of each record scaled to C·√(1 − f²), and C·f for its count."""
-    module, data = net("mlp", size=8, dtype=torch.float32), some(6, size=8, dtype=torch.float32)
-    (sums,) = total_of("feddm", [1, 2, 4], data=data, module=module).values()
+    """Blocks of all classes: [h; z] of each record scaled to C·√(1 − f²), and C·f for its count; at drawn weights."""
+    start, module = (net("mlp", size=8, dtype=torch.float32, seed=seed) for seed in (0, 5))
+    data, weights = some(6, size=8, dtype=torch.float32), start_weights(module)
+    (sums,) = total_of("feddm", [1, 2, 4], data=data, module=start, weights=weights).values()
     expected = np.zeros((CLASSES, 8 + CLASSES + 1))
     limit = CLIP * (1 - 2.0**-20)
     for i in (1, 2, 4):
