@@ -7,7 +7,7 @@ DISCLOSURES: dict[str, str] = {
     "norm, if the model has any). Images like the private ones can often be reconstructed from it.",
     "derived_images": "Images optimised on private data without noise. They can resemble private images.",
     "real_image_init": "The images began as real private images and were then altered.",
-    "class_set": "Which classes occur in the private data.",
+    "class_set": "Which classes occur in the private data, or occur often enough to be sent.",
     "class_counts": "How many private records each class has.",
     "num_examples": "How many private records the client trained on.",
     "local_steps": "How many training steps the client made, which tells about the number of its records.",

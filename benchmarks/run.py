@@ -18,7 +18,7 @@ from measuring import Row, Setting
 
 NAMES = (
     "rounds", "artifact_files", "audit_speed", "aggregate_memory", "command_start", "private_generator_step",
-    "clipped_gradient", "sam_step", "surrogate_step", "secure_aggregation", "tofu_encoding",
+    "clipped_gradient", "sam_step", "surrogate_step", "secure_aggregation", "tofu_encoding", "tofu_files",
     "federation", "many_clients", "fashion_accuracy", "fashion_fedssyn", "fashion_surrogates",
 )  # fmt: skip
 _WIDTHS = (54, 31, 18, 11, 7, 13, 12)

@@ -25,6 +25,7 @@ from artifacts.tensors_file import TensorArtifact
 from stages.evaluate import prepare_kept
 from stages.methods.params.feddm import FedDmOptimisation
 from stages.methods.params.fedlap import FedLapOptimisation
+from stages.methods.params.surrogates import LARGEST_PIXEL
 from stages.model_file import network_of, read_model, round_of, to_module
 from stages.nets.params import InputShape
 from stages.next_model import for_clients, record_participants, with_past
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from stages.torch_setup import Device
 
 Optimisation = FedLapOptimisation | FedDmOptimisation
-LARGEST_PIXEL = 1e4  # real images lie in −1…1; optimised ones go beyond, but not so far
+LARGEST_NORM = 1e4  # of a layer of a mean gradient
 
 
 def aggregate_surrogates(
@@ -122,6 +123,7 @@ def aggregate_surrogates(
         "steps": told["steps"],
         "distance": round(told["distance"], 6),
         **({"left_out": refused} if refused else {}),
+        **({"unchanged": told["unchanged"]} if "unchanged" in told else {}),
     }
 
 
@@ -199,6 +201,9 @@ def _read(path: Path, model: TensorArtifact, shape: InputShape, params: Optimisa
 def _check_claimed(path: Path, artifact: TensorArtifact, params: Optimisation, layers: int) -> None:
     """Radius, norms and counts, where this rule uses them."""
     if isinstance(params, FedDmOptimisation):
+        rho = artifact.metadata.params["rho"]
+        if rho < params.rho:
+            raise InputError(f"{path} was matched within ρ = {rho:g}, but --rho is {params.rho:g}. Leave it out.")
         return
     radius = artifact.tensors.get("radius")
     if params.strategy != "fixed":
@@ -213,8 +218,10 @@ def _check_claimed(path: Path, artifact: TensorArtifact, params: Optimisation, l
         if norms is None or len(norms) != layers:
             found = "none" if norms is None else str(len(norms))
             raise InputError(f"{path} brings {found} of the {layers} layer norms. Encode it with --calibrate.")
-        if not (np.isfinite(norms).all() and (norms >= 0).all()):
-            raise InputError(f"{path} brings layer norms that are no lengths. Leave it out.")
+        if not ((norms >= 0).all() and (norms <= LARGEST_NORM).all()):
+            raise InputError(
+                f"{path} brings layer norms that are no lengths of gradients, from 0 to {LARGEST_NORM:g}. Leave it out."
+            )
 
 
 def _fedlap(
@@ -235,28 +242,33 @@ def _fedlap(
         for one, count in zip(received, counts, strict=True)
     ]
     radii = {str(one.artifact.metadata.client): one.radius for one in received}
-    radius = _radius([found for found in radii.values() if found is not None], params)
+    radius = _radius(list(radii.values()), params)
     weights, trace = optimise(module, contributions, radius=radius, steps=params.server_steps, rate=params.rate(round))
     _check_finite(weights)
-    told = {
+    told: dict[str, Any] = {
         "radius": radius,
         "radii": radii,
         "steps": len(trace),
         "distance": trace[-1].distance if trace else 0.0,
         "trace": [asdict(step) for step in trace],
     }
+    if not trace:
+        least = min(radii, key=lambda client: radii[client] or float("inf"))
+        told["unchanged"] = (
+            f"the first step would leave the radius of {radius:g} (--strategy {params.strategy}); the least is that of "
+            f"client {least!r}. Lower --learning-rate, choose another strategy, or leave that set out."
+        )
     return weights, told
 
 
-def _radius(found: Sequence[float], params: FedLapOptimisation) -> float | None:
-    """r_g by the strategy (Sec. 5.4), at most the server's own r."""
+def _radius(found: Sequence[float | None], params: FedLapOptimisation) -> float | None:
+    """r_g by the strategy (Sec. 5.4), at most the server's own r; that is also r_k of a set that brings none (DP)."""
     if params.strategy == "fixed":
         return None
     most = float("inf") if params.radius is None else params.radius
-    if not found:
-        return most
+    radii = [most if radius is None else radius for radius in found]
     quantile = {"min": 0.0, "median": 0.5, "max": 1.0}[params.strategy]
-    return min(float(np.quantile(found, quantile)), most)
+    return min(float(np.quantile(radii, quantile)), most)
 
 
 def _feddm(

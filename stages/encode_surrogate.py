@@ -230,7 +230,10 @@ def _match(
             if private is None
             else private.means(module, data, shape.num_classes)
         )
-        matched = feddm.match(module, start, means, params=params, generator=generator("weights"), report=tell)
+        matched = feddm.match(
+            module, start, means, params=params, generator=generator("weights"), report=tell,
+            longest=means.longest if isinstance(means, feddm.NoisyMeans) else None,
+        )  # fmt: skip
         if isinstance(means, feddm.NoisyMeans):
             matched = matched.keeping(means.present())
         return matched, {"matching_loss": matched.losses}, {}

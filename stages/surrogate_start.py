@@ -73,10 +73,12 @@ def balanced_labels(
             raise InputError(
                 f"{path} has no class with {least} images or more: {found.max()} are the most. Lower --least-images."
             )
-    if isinstance(params, FedLapEncoding) and params.match == "class":
-        absent = sorted(set(chosen) - set(np.unique(content.labels).tolist()))
-        if absent:
-            raise InputError(f"{path} has no image of class {absent[0]}, to which --match class is to be matched.")
+    by_class = params.match == "class" if isinstance(params, FedLapEncoding) else not params.is_private
+    absent = sorted(set(chosen) - set(np.unique(content.labels).tolist())) if by_class else []
+    if absent:
+        raise InputError(
+            f"{path} has no image of class {absent[0]}, to be matched by {params.method}. Leave it out of --classes."
+        )
     counts = np.zeros(len(content.class_names), np.int64)
     counts[list(chosen)] = params.images_per_class
     return labels_of(counts)

@@ -101,6 +101,8 @@ def aggregate(
             )  # fmt: skip
     for why in summary.get("left_out", []):
         output.warn(f"left out: {why}")
+    if "unchanged" in summary:
+        output.warn(f"the model did not change: {summary['unchanged']}")
     output.result(summary)
 
 

@@ -2,7 +2,8 @@
 
 One transformation is drawn for a real and a synthetic batch alike, the same for every image in them: so gradients of
 the two can be compared, and no record has randomness of its own (privacy contract, rule 7). Strengths are those of the
-paper: rotations up to 15°, scales up to 1.2, crops by an eighth, cut-outs of half a side.
+paper: rotations up to 15°, scales up to 1.2, crops by an eighth, cut-outs of half a side. Where a picture ends black
+comes in; a cut-out is grey.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ Transformation = Callable[[Tensor], Tensor]
 
 _DEGREES, _SCALE, _CROP, _CUTOUT = 15.0, 1.2, 0.125, 0.5
 _BRIGHTNESS, _SATURATION, _CONTRAST = 1.0, 2.0, 0.5
+_BLACK = -1.0
 
 
 def drawn_transformation(names: Sequence[str], generator: torch.Generator) -> Transformation:
@@ -35,7 +37,7 @@ def drawn_transformation(names: Sequence[str], generator: torch.Generator) -> Tr
         case "flip":
             return (lambda images: images.flip(3)) if a < 0.5 else _same
         case "scale":
-            across, down = (math.exp((2 * part - 1) * math.log(_SCALE)) for part in (a, b))
+            across, down = (1 / _SCALE + part * (_SCALE - 1 / _SCALE) for part in (a, b))
             return lambda images: _affine(images, ((across, 0.0), (0.0, down)))
         case "rotate":
             angle = math.radians((2 * a - 1) * _DEGREES)
@@ -62,7 +64,7 @@ def _shifted(images: Tensor, across: float, down: float) -> Tensor:
     most_down, most_across = int(height * _CROP + 0.5), int(width * _CROP + 0.5)
     y, x = int(down * (2 * most_down + 1)), int(across * (2 * most_across + 1))
     margins = (most_across, most_across, most_down, most_down)
-    padded = nn.functional.pad(images, margins, value=-1.0)
+    padded = nn.functional.pad(images, margins, value=_BLACK)
     return padded[:, :, y : y + height, x : x + width]
 
 
@@ -80,4 +82,5 @@ def _affine(images: Tensor, matrix: tuple[tuple[float, float], tuple[float, floa
     theta = torch.tensor([[a, b, 0.0], [c, d, 0.0]], dtype=images.dtype, device=images.device)
     # One grid for all: torch makes none for a batch of no images, and an empty Poisson sample is legal (rule 12).
     grid = nn.functional.affine_grid(theta[None], [1, *images.shape[1:]], align_corners=True)
-    return nn.functional.grid_sample(images, grid.expand(len(images), -1, -1, -1), align_corners=True)
+    grids = grid.expand(len(images), -1, -1, -1)
+    return nn.functional.grid_sample(images - _BLACK, grids, align_corners=True) + _BLACK  # torch brings zeros in

@@ -31,7 +31,7 @@ from stages.methods.surrogate_nets import (
 from stages.nets.net import Net
 from stages.privacy.mechanism import GaussianMechanism, clipped_length, noisy_mean
 
-_LEAST_COUNT = 1.0  # a class that seems to have less than one record in a sample is not matched
+_LEAST_COUNT = 1.0  # a class that seems to have less than one record in a sample does not stand out
 
 # The means of [h; z] of each class at these weights, by class; one that has none is absent. The number is the look's.
 RealMeans = Callable[[Weights, int], dict[int, Tensor]]
@@ -45,8 +45,12 @@ def match(
     params: FedDmEncoding,
     generator: torch.Generator,
     report: Callable[[int, int], None],
+    longest: float | None = None,
 ) -> Matched:
-    """ClientUpdate: at weights drawn around the model's, move the images' mean features to the data's, by class."""
+    """ClientUpdate: at weights drawn around the model's, move the images' mean features to the data's, by class.
+
+    Where the data's [h; z] were clipped to the length `longest` the images' are, too: Eq. 9 compares like with like.
+    """
     origin = start_weights(module)
     descent = ImageDescent(start.images, rate=params.image_rate, momentum=params.image_momentum)
     rows = {label: _rows_of(label, start.labels) for label in start.classes()}
@@ -55,7 +59,7 @@ def match(
         wanted = {label: mean for label, mean in real_means(weights, look).items() if label in rows}
         if wanted:
             for _ in range(params.steps_per_look):
-                found = embedded(module, weights, descent.images)
+                found = shortened(embedded(module, weights, descent.images), longest)
                 loss, slope = _distance(found.detach(), wanted, rows)
                 descent.step(loss, torch.autograd.grad(found, [descent.images], slope)[0])
         report(look, params.iterations)
@@ -94,6 +98,14 @@ def embedded(module: Net, weights: Weights, images: Tensor) -> Tensor:
     """[h_w(x); z_w(x)] of each image, side by side: the embedding and the logits, [n, d + classes]."""
     joined: Tensor = functional_call(_Embedding(module), {f"net.{n}": w for n, w in weights.items()}, (images,))
     return joined
+
+
+def shortened(found: Tensor, longest: float | None) -> Tensor:
+    """Each row clipped to this length; its slope knows of it."""
+    if longest is None:
+        return found
+    norms: Tensor = torch.linalg.vector_norm(found, dim=1, keepdim=True)
+    return found * longest / norms.clamp(min=longest)
 
 
 def embedded_size(module: Net) -> int:
@@ -173,17 +185,26 @@ class NoisyMeans:
         self._counts += sums[:, -1] / (clip * self._share)
         counts = self._counts / self._looks
         home = data.labels.device
-        return {
-            label: (sums[label, :-1] / counts[label]).float().to(home)
-            for label in range(self._num_classes)
-            if counts[label] >= _LEAST_COUNT
-        }
+        return {label: (sums[label, :-1] / counts[label]).float().to(home) for label in self.present()}
 
     def present(self) -> list[int]:
-        """The classes that stand out of the noise of the counts: a guess that the releases cover, and no more."""
+        """The classes that stand out of the noise of the counts so far: a guess that the releases cover, and no more.
+
+        The others are not matched: the mean of a class that nobody has would be noise by noise.
+        """
         noise = self._mechanism.noise_multiplier / (self._share * max(1, self._looks) ** 0.5)
         counts = self._counts / max(1, self._looks)
         return [label for label in range(self._num_classes) if counts[label] >= max(_LEAST_COUNT, 3 * noise)]
+
+    @property
+    def longest(self) -> float:
+        """To which a record's [h; z] is clipped."""
+        return features_length(self._mechanism.clip_norm, self._share)
+
+
+def features_length(clip_norm: float, count_share: float) -> float:
+    """What is left of a record's length for its [h; z], beside its count."""
+    return clipped_length(clip_norm) * float((1 - count_share**2) ** 0.5)
 
 
 def clipped_class_sums(
@@ -197,8 +218,7 @@ def clipped_class_sums(
     it stands (rows that are no whole number of 16 bytes are summed in another order), crafted weights make anything of
     last bits, and a record that leaves moves all that come after it.
     """
-    limit = clipped_length(clip_norm)
-    features = limit * (1 - count_share**2) ** 0.5
+    limit, features = clipped_length(clip_norm), features_length(clip_norm, count_share)
     total = torch.zeros(num_classes, embedded_size(module) + 1, dtype=torch.float64)
     for image, label in zip(batch.images, batch.labels.tolist(), strict=True):
         with torch.no_grad():

@@ -224,20 +224,23 @@ def calibrated_radius(
     """r_k of Fig. 2, and the curve: how far descent on the set goes until the loss on real data turns, at most r.
 
     The real loss is taken after every fifth step, then after each step around the least of these: it falls, turns once
-    and rises, and costs far more than the steps on the set.
+    and rises, and costs far more than the steps on the set. The first step beyond r is looked at, too: a set that is
+    good until there is good for all of r.
     """
     origin = start_weights(module)
 
     def walk(weights: Weights, steps: range, every: int) -> Iterator[tuple[RadiusPoint, Weights]]:
         for number in steps:
             away = distance(weights, origin)
-            if not away <= params.radius:  # or the descent diverged
-                return
             loss, direction = loss_and_gradient(module, weights, surrogate)
-            if number % every == 0:
+            if number % every == 0 or away > params.radius:
                 with torch.no_grad():
                     real_loss = float(mean_loss(module, weights, real))
+                if not math.isfinite(away + real_loss):  # the descent diverged
+                    return
                 yield RadiusPoint(number, away, float(loss), real_loss), weights
+            if not away <= params.radius:
+                return
             weights = stepped(weights, direction, rate)
 
     curve: dict[int, RadiusPoint] = {}
@@ -251,7 +254,7 @@ def calibrated_radius(
     for point, _ in walk(weights, range(first, min(first + 2 * _STRIDE, params.radius_steps) + 1), 1):
         curve[point.steps] = point
     points = [curve[steps] for steps in sorted(curve)]
-    return min(points, key=lambda point: point.real_loss).distance, points
+    return min(params.radius, min(points, key=lambda point: point.real_loss).distance), points
 
 
 def layer_norms(module: nn.Module, real: LabelledSet) -> Tensor:

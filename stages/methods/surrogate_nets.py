@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from stages.methods.params.surrogates import LARGEST_PIXEL
+
 Weights = dict[str, Tensor]
 
 
@@ -95,10 +97,11 @@ class ImageDescent:
         self._losses.append(loss.detach())
 
     def result(self, labels: Tensor) -> Matched:
-        """Raises `ValueError` where the images are no numbers any more."""
+        """Raises `ValueError` where the images are no images any more."""
         images = self.images.detach()
-        if not bool(torch.isfinite(images).all()):
-            raise ValueError("the images grew beyond all numbers")
+        largest = float(images.abs().max()) if images.numel() else 0.0
+        if not largest <= LARGEST_PIXEL:
+            raise ValueError(f"pixels grew to {largest:g}, beyond {LARGEST_PIXEL:g}")
         return Matched(LabelledSet(images, labels), [float(loss) for loss in self._losses])
 
 

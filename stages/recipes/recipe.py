@@ -1,7 +1,8 @@
 """Recipes: whole pipelines as data. A recipe names the parameters of each stage; presets change some of them.
 
 `extends: RECIPE` (or `RECIPE/PRESET`) begins with another recipe's values; what is said here goes over them, a section
-key by key. A preset that only the other recipe has is taken there, so that `dp-fedsam` has `dp-fedavg`'s `paper`.
+key by key. A preset that only the other recipe has is taken there, so that `dp-fedsam` has `dp-fedavg`'s `paper`; one
+that both have may say itself what it extends, as `feddm-images` does.
 """
 
 from __future__ import annotations
@@ -193,7 +194,8 @@ def _values(path: Path, preset: str | None, seen: tuple[Path, ...]) -> dict[str,
     values = read_mapping(path)
     own_presets = values.pop("presets", {})
     values.pop("name", None)
-    extends = values.pop("extends", None)
+    chosen = dict(own_presets.get(preset, {}))
+    extends = chosen.pop("extends", values.pop("extends", None))
     if extends is not None:
         if not isinstance(extends, str):
             raise UsageError(f"recipe {path}: extends must name a recipe, found {extends!r}.")
@@ -207,7 +209,7 @@ def _values(path: Path, preset: str | None, seen: tuple[Path, ...]) -> dict[str,
             raise UsageError(
                 f"recipe {path.stem} has no preset {preset!r}. Known: {', '.join(_presets(path)) or 'none'}."
             )
-        values = _merged(values, own_presets[preset])
+        values = _merged(values, chosen)
     return values
 
 

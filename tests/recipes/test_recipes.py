@@ -99,6 +99,32 @@ def test_a_preset_goes_over_what_is_extended(tmp_path):
     assert below.rounds == 3, "what the file says itself goes over it"
 
 
+def test_a_preset_may_extend_a_preset_of_the_recipe_beneath(tmp_path):
+    text = "extends: fedavg\nrounds: 3\npresets: {paper: {extends: fedavg/paper, train-client: {batch_size: 7}}}\n"
+    file = write(tmp_path / "mine.yaml", text)
+    recipe = load_recipe(file, "paper")
+    assert recipe.section("partition")["source"] == "fashion-mnist"
+    assert recipe.section("train-client")["batch_size"] == 7
+    assert load_recipe(file).section("partition")["source"] == "digits"
+
+
+def test_the_papers_ablations_and_baselines():
+    """FedLAP: Fig. 5 and App. B.3; FedDM: Sec. 3.4 and Table 4."""
+    wanted = {
+        "fedlap-images": ("encode.images_per_class", [10, 20, 50, 100]),
+        "feddm-images": ("encode.images_per_class", [3, 5, 10]),
+        "feddm-radii": ("encode.rho", [3.0, 5.0, 10.0]),
+    }
+    for name, (key, values) in wanted.items():
+        recipe = load_recipe(name, "paper")
+        assert list(recipe.sweep[key]) == values
+        assert (recipe.section("init-model")["width"], recipe.section("encode")["init"]) == (128, "real")
+    for name, clip in (("dp-sgd", 0.1), ("dp-sgd-fedprox", 0.2)):
+        training = load_recipe(name, "paper").section("train-client")
+        assert (training["clip_norm"], training["noise_multiplier"], training["local_steps"]) == (clip, 1.0, 200)
+    assert load_recipe("dp-sgd-fedprox", "paper").section("train-client")["mu"] == 0.1
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -120,7 +120,7 @@ def test_the_harness_would_notice_a_missing_momentum(net, some, slow_gradient, s
 def test_images_without_bound_are_told(net, some, slow_gradient):
     module, data = net(), some(6)
     params = FedLapEncoding(points=1, batches=4, image_steps=9, image_rate=1e300, distance="mse")
-    with pytest.raises(ValueError, match="beyond all numbers"):
+    with pytest.raises(ValueError, match="pixels grew to"):
         approximate(
             module, some(6, seed=4), lambda p, g: slow_gradient(module, p.weights, data.images, data.labels),
             params=params, rate=RATE, generator=torch.Generator(), report=silent,
@@ -238,8 +238,17 @@ def test_the_radius_is_at_most_r(one_weight):
     radius, curve = calibrated_radius(
         one_weight(), PUSH, THREE_TO_ONE, params=FedLapEncoding(radius=0.5, radius_steps=100), rate=0.1
     )
-    assert 0.45 < radius <= 0.5
-    assert max(point.distance for point in curve) == radius
+    assert radius == 0.5, "the loss still falls there"
+    assert [point.distance > 0.5 for point in curve] == [False] * (len(curve) - 1) + [True], "one look beyond"
+
+
+def test_a_first_step_beyond_r_is_no_reason_to_say_that_a_set_is_good_for_nothing(one_weight):
+    params = FedLapEncoding(radius=0.1, radius_steps=100)
+    radius, curve = calibrated_radius(one_weight(), PUSH, THREE_TO_ONE, params=params, rate=1.0)
+    assert (radius, len(curve)) == (0.1, 2)
+    assert curve[1].real_loss < curve[0].real_loss
+    wrong, _ = calibrated_radius(one_weight(), PUSH, pixel((1.0, 1)), params=params, rate=1.0)
+    assert wrong == 0
 
 
 def test_the_radius_is_zero_where_the_set_leads_the_wrong_way(one_weight):

@@ -91,17 +91,18 @@ def bilinear(image, y, x):
 
 @pytest.mark.parametrize("name", ["scale", "rotate"])
 def test_scale_and_rotate_by_hand(name):
-    """Each pixel is looked up where the inverse map leads, corners at ±1."""
+    """Each pixel is looked up where the inverse map leads, corners at ±1; outside is black (−1)."""
     for seed in range(5):
         _, (a, b, _) = strengths(seed, [name])
         angle = math.radians(15) * (2 * a - 1)
         rotation = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
-        matrix = np.diag([1.2 ** (2 * a - 1), 1.2 ** (2 * b - 1)]) if name == "scale" else rotation
+        least, most = 1 / 1.2, 1.2
+        matrix = np.diag([least + (most - least) * part for part in (a, b)]) if name == "scale" else rotation
         expected = np.zeros((4, 4))
         for row in range(4):
             for column in range(4):
                 x, y = matrix @ [column / 1.5 - 1, row / 1.5 - 1]
-                expected[row, column] = bilinear(SQUARE[0, 0].numpy(), (y + 1) * 1.5, (x + 1) * 1.5)
+                expected[row, column] = bilinear(SQUARE[0, 0].numpy() + 1, (y + 1) * 1.5, (x + 1) * 1.5) - 1
         np.testing.assert_allclose(drawn(name, seed=seed)(SQUARE)[0, 0], expected, atol=1e-9)
 
 

@@ -59,6 +59,9 @@ def refused(fedsynth, forge):
         ("fedlap", ["--match", "class", "--classes", "all"], 3, "has no image of class 2"),
         ("fedlap", ["--classes", "cat"], 2, "there is no class 'cat'"),
         ("fedlap", ["--image-rate", 1e38, "--distance", "mse", "--image-steps", 3], 3, "matching diverged"),
+        ("feddm", ["--image-rate", 1e9, "--iterations", 3], 3, "matching diverged: pixels grew to"),
+        ("feddm", ["--classes", "0,7"], 3, "has no image of class 7, to be matched by feddm"),
+        ("feddm", ["--tell-examples"], 2, "--tell-examples must be given with fedlap only"),
         ("fedlap", ["--before", "x"], 2, "--before does not go with --method fedlap"),
         ("feddm", ["--init", "real", "--noise-multiplier", 1, "--sampling-rate", 0.1], 2, "--init real would send"),
     ],
@@ -257,6 +260,14 @@ def test_a_client_counts_once(base, tmp_path, refused):
 def test_wrong_wishes_of_the_server(base, tmp_path, refused, options, code, said):
     words = ["aggregate", base.model, *base.good, *options, "-o", tmp_path / "model.safetensors"]
     refused(tmp_path, *words, code=code, said=said)
+
+
+def test_a_set_that_was_matched_in_a_smaller_ball_is_left_out(base, tmp_path, refused, fedsynth):
+    """The server would walk where nobody looked."""
+    words = ["aggregate", base.model, base.other, "--rule", "feddm", "--server-epochs", 1]
+    refused(tmp_path, *words, "--rho", 6, "-o", tmp_path / "far.safetensors", code=3, said="was matched within ρ = 5")
+    code, _, err = fedsynth(*words, "--rho", 4, "-o", tmp_path / "near.safetensors")
+    assert code == 0, err
 
 
 def test_nothing_to_aggregate_and_a_set_of_another_model(base, tmp_path, refused, make_federation):

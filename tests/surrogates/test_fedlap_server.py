@@ -1,5 +1,6 @@
 """FedLAP's server: Eq. 11 against a loop in plain numbers, the radius and its strategies, Eq. 18."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from artifacts import tensors_file
 from stages.methods.fedlap import Contribution, optimise
 from stages.methods.surrogate_nets import LabelledSet, distance, start_weights
 
@@ -84,8 +86,6 @@ def test_calibration_gives_each_layer_the_norm_that_was_measured(net, some):
 @pytest.fixture(scope="module")
 def sent(make_federation, tmp_path_factory):
     """Three clients' sets, with counts and norms, and radii set to 0.02, 0.05 and 0.4."""
-    from artifacts import tensors_file
-
     made = make_federation(tmp_path_factory.mktemp("sent"))
     made.sets = []
     for name, radius, count in (("00", 0.02, 24), ("01", 0.05, 12), ("02", 0.4, 4)):
@@ -95,6 +95,16 @@ def sent(make_federation, tmp_path_factory):
         tensors_file.write(path, {**found.tensors, "radius": np.array(radius, np.float32)}, found.metadata, force=True)
         made.sets.append(path)
     return made
+
+
+def again(path, folder, **changed):
+    """The set with these tensors in place of its own; None leaves one out."""
+    found = tensors_file.read(path)
+    tensors = {name: value for name, value in {**found.tensors, **changed}.items() if value is not None}
+    out = folder / "00/outbox" / path.name
+    out.parent.mkdir(parents=True, exist_ok=True)
+    tensors_file.write(out, tensors, dataclasses.replace(found.metadata, client="00"))
+    return out
 
 
 def told(federation, tmp_path, **given):
@@ -144,6 +154,33 @@ def test_the_stage_weighs_clients_by_what_they_declare(sent, tmp_path, read, wei
             expected[name] = expected[name] - 0.5 * share * part
     found = {name: torch.from_numpy(tensor.copy()) for name, tensor in read(path).tensors.items()}
     assert distance(found, expected) < 1e-6 < distance(found, start)
+
+
+def test_a_set_that_brings_no_radius_counts_with_the_servers_own(sent, tmp_path):
+    """Under DP r_k = r; here beside two sets with radii of their own."""
+    bare = again(sent.sets[0], tmp_path, radius=None)
+    metrics = tmp_path / "descent.json"
+    sent.aggregate([bare, *sent.sets[1:]], metrics=metrics, strategy="median", radius=0.3, out=tmp_path / "model-0001")
+    descent = json.loads(metrics.read_text())
+    assert descent["radii"] == {"00": None, "01": pytest.approx(0.05), "02": pytest.approx(0.4)}
+    assert descent["radius"] == pytest.approx(0.3)
+
+
+def test_norms_that_no_gradient_has_are_refused(sent, tmp_path):
+    """One such set would make every step too long, and the round would stand still."""
+    norms = np.full(len(tensors_file.read(sent.model).tensors), 1e30, np.float32)
+    bad = again(sent.sets[0], tmp_path, norms=norms)
+    made = sent.aggregate([bad, *sent.sets[1:]], calibrated=True, out=tmp_path / "model-0001")
+    (why,) = made.told["left_out"]
+    assert "no lengths of gradients" in why
+
+
+def test_a_model_that_did_not_change_is_said_to_be_unchanged(sent, tmp_path):
+    made = sent.aggregate(sent.sets, out=tmp_path / "model-0001", learning_rate=1e3, radius=None)
+    assert made.told["steps"] == 0
+    assert "the first step would leave the radius of 0.02" in made.told["unchanged"]
+    assert "client '00'" in made.told["unchanged"]
+    assert "unchanged" not in sent.aggregate(sent.sets, out=tmp_path / "model-0002", learning_rate=1e-3).told
 
 
 def test_the_order_on_the_command_line_is_free(sent, tmp_path):

@@ -128,10 +128,12 @@ def test_images_begin_as_they_were_asked_to(federation, method, read, digits):
     first = federation.encode("00", method)
     model = federation.aggregate([first], method).path
     options = {"model": model, "init": "previous", "previous": first, **still}
-    again, wider = (read(federation.encode("00", method, **options, classes=c)) for c in ("0,1", "0,1,2"))
+    again = read(federation.encode("00", method, **options, classes="0,1"))
     before = read(first).tensors["images"]
     assert np.array_equal(again.tensors["images"], before)
-    assert np.array_equal(wider.tensors["images"][:4], before)
+    if method == "fedlap":  # FedDM has nothing to match a class by that its client does not have
+        wider = read(federation.encode("00", method, **options, classes="0,1,2"))
+        assert np.array_equal(wider.tensors["images"][:4], before)
     assert set(again.metadata.disclosures) == ALWAYS[method]
     altered = federation.encode("00", method, init="real", **still)
     told = read(federation.encode("00", method, **options | {"previous": altered})).metadata.disclosures

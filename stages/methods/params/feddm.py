@@ -10,6 +10,7 @@ from stages.methods.params.schedule import RateSchedule
 from stages.methods.params.surrogates import SurrogateSet
 
 _MATCHING = "feddm: how distributions are matched"
+_CLIP_NORM = 5.0  # of features, which are longer than gradients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,10 @@ class FedDmEncoding(SurrogateSet):
         return self.iterations
 
     @property
+    def clip_length(self) -> float:
+        return _CLIP_NORM if self.clip_norm is None else self.clip_norm
+
+    @property
     def count_length(self) -> float:
         return 0.25 if self.count_share is None else self.count_share
 
@@ -51,6 +56,7 @@ class FedDmEncoding(SurrogateSet):
             raise ValueError("--iterations 0 leaves the images as they began: it goes with --init real (REAL)")
         self.require(self.rho > 0, "rho", "above 0")
         self.require(self.steps_per_look >= 1, "steps_per_look", "at least 1")
+        self.require(not self.tell_examples, "tell_examples", "given with fedlap only: FedDM weighs no clients")
         share = self.count_share
         self.require(share is None or self.is_private, "count_share", "given under differential privacy only")
         self.require(share is None or 0 < share < 1, "count_share", "between 0 and 1")

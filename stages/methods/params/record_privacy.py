@@ -29,9 +29,13 @@ class RecordPrivacy(HyperParameters):
     )  # fmt: skip
     delta: float | None = hyper(None, "The δ of --target-epsilon; it has no default.", symbol="δ", panel=PANEL)
     clip_norm: float | None = hyper(
-        None, "Each record's gradient, over all weights, is clipped to this length (1).", symbol="C", source="paper",
+        None,
+        "Each record's gradient, over all weights, is clipped to this length (1); feddm: its features, logits and "
+        "count (5).",
+        symbol="C",
+        source="paper",
         panel=PANEL,
-    )  # fmt: skip
+    )
     sampling_rate: float | None = hyper(
         None,
         "Each record is in a batch with this probability, secretly; a public constant, as is --batch-size, which "

@@ -11,6 +11,7 @@ from stages.methods.params.record_privacy import RoundPrivacy
 Init = Literal["noise", "previous", "real"]
 _SET = "fedlap and feddm: the synthetic set"
 _MOST_IMAGES = 10_000
+LARGEST_PIXEL = 1e4  # real images lie in −1…1; optimised ones go beyond, but not so far
 
 
 @dataclass(frozen=True, kw_only=True)
