@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from artifacts.errors import FedsynthError
-from artifacts.remote import Remote, is_url, local_path
+from artifacts.remote import Remote
 from artifacts.scratch import cache_folder, scratch
+from artifacts.url import is_url, local_path
 
 
 @contextlib.contextmanager

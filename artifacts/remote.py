@@ -24,7 +24,6 @@ from artifacts.errors import InputError, UsageError
 
 # Object stores alone: a file system such as HDFS shows a file while it is being written.
 SCHEMES = ("s3", "gs", "gcs")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _CHUNK = 1 << 22
 _ATTEMPTS = 3
 _AT_A_TIME = 8
@@ -38,22 +37,6 @@ _REASONS = {
     "SIGNATURE_DOES_NOT_MATCH": "the store does not accept these credentials. Check the environment",
     "NETWORK_CONNECTION": "the store cannot be reached, or the connection broke. Check endpoint and network",
 }
-
-
-def is_url(text: str) -> bool:
-    return _URL.match(text) is not None
-
-
-def local_path(text: str) -> Path | None:
-    """The path of a `file:` URL, which is no different from the path itself; None for any other URL."""
-    parts = urlsplit(text)
-    if parts.scheme.lower() != "file":
-        return None
-    if parts.netloc not in ("", "localhost"):
-        raise UsageError(
-            f"file://{parts.netloc.rpartition('@')[2]}{parts.path}: a file: URL begins with three slashes."
-        )
-    return Path(unquote(parts.path))
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from artifacts import any_file, envelope_file
 from artifacts.errors import FedsynthError, InputError, UsageError
 from artifacts.folder_state import State, states
 from artifacts.places import OUTBOX, PENDING, PRIVATE
-from artifacts.remote import Remote, is_url, local_path
+from artifacts.remote import Remote
 from artifacts.scratch import cache_folder
+from artifacts.url import is_url, local_path
 from fedsynth_cli.urls import LOCAL, OUTPUTS
 
 # What these write tells of private data, or who takes part.

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from typer.models import TyperPath
 
 from artifacts.errors import FedsynthError, UsageError
-from artifacts.remote import Remote, is_url, local_path
+from artifacts.url import is_url, local_path
 from fedsynth_cli.naming import named
 from stages.progress import Report
 
@@ -86,6 +86,7 @@ def run_folder(out: str, *, secure: bool) -> Iterator[tuple[Path, Callable[[Repo
     if path is not None:
         yield path, lambda report: report
         return
+    from artifacts.remote import Remote
     from fedsynth_cli.exchange import refuse_leaving
     from stages.run_mirror import mirrored
 

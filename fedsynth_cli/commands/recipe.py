@@ -57,7 +57,7 @@ def recipe(
     """
     from artifacts import atomic
     from artifacts.errors import UsageError
-    from artifacts.remote import is_url
+    from artifacts.url import is_url
     from stages.recipes.recipe import change, load_recipe
 
     output = Output(as_json=json, quiet=quiet)

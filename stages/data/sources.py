@@ -15,7 +15,7 @@ import numpy as np
 
 from artifacts.errors import InputError, UsageError
 from artifacts.fetched import fetched
-from artifacts.remote import is_url
+from artifacts.url import is_url
 from stages.data.attributes import parse_attributes
 from stages.data.conform import Form, collect
 from stages.data.folder_source import load_folder

@@ -11,7 +11,7 @@ from typing import Any
 from artifacts import keys
 from artifacts.errors import UsageError
 from artifacts.fetched import without_options
-from artifacts.remote import is_url
+from artifacts.url import is_url
 from stages.partition import numbered_clients
 from stages.randomness import numpy_stream
 from stages.recipes.files import (
