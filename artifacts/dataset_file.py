@@ -160,7 +160,7 @@ def find_footer(handle: BinaryIO) -> tuple[int, int, int]:
 def _footer(tail: bytes, size: int) -> tuple[int, int]:
     """Where the footer of a Parquet file of `size` bytes begins and ends, from its last eight bytes."""
     if size < 12 or tail[-4:] != b"PAR1":
-        raise ValueError("it does not end as a Parquet file does")
+        raise ValueError("it does not end as a Parquet file does, so it is no dataset, or was cut short")
     length = int.from_bytes(tail[-8:-4], "little")
     if length > min(size - 12, MAX_FOOTER):
         raise ValueError(f"its footer claims {length} bytes, but the file has only {size}")

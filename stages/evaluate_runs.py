@@ -7,7 +7,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,7 @@ def evaluate_runs(
     rows = [run.to_json(label_of[run.label], target, delta) for run in found]
     groups = [_group(label, [row for row in rows if row["group"] == label], target) for label in grouped]
     if baseline is not None:
-        groups = with_efficiency(groups, baseline)
+        groups = with_efficiency(groups, _meant(baseline, grouped))
     if csv is not None:
         atomic.write(csv, [_as_csv(rows)], force=force)
     if picture is not None:
@@ -238,6 +238,12 @@ def _group_label(members: Sequence[Run]) -> str:
         return members[0].label
     common = {_without_seed(run) for run in members}
     return next(iter(common)) if len(common) == 1 and "" not in common else str(members[0].recipe.get("name"))
+
+
+def _meant(label: str, grouped: Mapping[str, Sequence[Run]]) -> str:
+    """The group of that label; with one seed only, the one that would have it if there were several."""
+    alike = [name for name, members in grouped.items() if _without_seed(members[0]) == label]
+    return alike[0] if label not in grouped and len(alike) == 1 else label
 
 
 def _without_seed(run: Run) -> str:

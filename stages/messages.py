@@ -20,7 +20,8 @@ UPDATES, STATES = ("message", "update", "proxy"), ("state",)
 def check_claims(path: Path, metadata: Metadata, model: TensorArtifact, *, kinds: tuple[str, ...] = UPDATES) -> None:
     """Kind, round and model are those of this round, by what the header says."""
     if metadata.kind not in kinds:
-        raise InputError(f"{path} is a {metadata.kind}; a {' or '.join(kinds)} is needed.")
+        rule = f" Give --rule {metadata.method}." if metadata.kind == "surrogate" else ""
+        raise InputError(f"{path} is a {metadata.kind}; a {' or '.join(kinds)} is needed.{rule}")
     if metadata.custody == "private":
         raise InputError(
             f"{path} is a private {metadata.kind}, which never leaves its client. Run `fedsynth encode` on it."

@@ -90,7 +90,7 @@ def _claim(folder: RunFolder, recipe: Recipe, seed: int) -> None:
     if record.exists():
         before = yaml.safe_load(record.read_text())
         ignored = ("rounds", "about")
-        for key in sorted((before.keys() | resolved.keys()) - set(ignored)):
+        for key in ("name", *sorted((before.keys() | resolved.keys()) - {"name", *ignored})):
             if before.get(key) != resolved.get(key):
                 raise UsageError(
                     f"{folder.root} holds a run with other parameters: {key} was {before.get(key)}, "
