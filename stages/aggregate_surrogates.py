@@ -201,9 +201,9 @@ def _read(path: Path, model: TensorArtifact, shape: InputShape, params: Optimisa
 def _check_claimed(path: Path, artifact: TensorArtifact, params: Optimisation, layers: int) -> None:
     """Radius, norms and counts, where this rule uses them."""
     if isinstance(params, FedDmOptimisation):
-        rho = artifact.metadata.params["rho"]
-        if rho < params.rho:
-            raise InputError(f"{path} was matched within ρ = {rho:g}, but --rho is {params.rho:g}. Leave it out.")
+        rho = artifact.metadata.params.get("rho")
+        if not isinstance(rho, int | float) or not rho >= params.rho:
+            raise InputError(f"{path} was matched within ρ = {rho}, but --rho is {params.rho:g}. Leave it out.")
         return
     radius = artifact.tensors.get("radius")
     if params.strategy != "fixed":

@@ -266,6 +266,12 @@ def test_a_set_that_was_matched_in_a_smaller_ball_is_left_out(base, tmp_path, re
     """The server would walk where nobody looked."""
     words = ["aggregate", base.model, base.other, "--rule", "feddm", "--server-epochs", 1]
     refused(tmp_path, *words, "--rho", 6, "-o", tmp_path / "far.safetensors", code=3, said="was matched within ρ = 5")
+    found = tensors_file.read(base.other).metadata.params
+    for rho in (None, "wide"):
+        said = {**found, "rho": rho} if rho else {name: value for name, value in found.items() if name != "rho"}
+        odd = changed(base.other, tmp_path / f"{rho}/outbox/odd.safetensors", params=said)
+        out = tmp_path / "odd.safetensors"
+        refused(tmp_path, "aggregate", base.model, odd, *words[3:], "-o", out, code=3, said=f"within ρ = {rho}")
     code, _, err = fedsynth(*words, "--rho", 4, "-o", tmp_path / "near.safetensors")
     assert code == 0, err
 
