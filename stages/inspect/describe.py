@@ -21,7 +21,8 @@ from stages.progress import Summary
 _NOTES = {
     "proxy": "Images and soft labels stand for an update. That obscures it and is no guarantee: whoever has the model "
     "decodes it. How large the update is in each layer is told as it is.",
-    "surrogate": "Images that were optimised until they stand in for private data; where no noise is named, they can resemble it.",
+    "surrogate": "Images that were optimised until they stand in for private data; where no noise is named, they can "
+    "resemble it.",
     "secagg-masked": "Alone it is noise to whoever sees it; the sum of a round's files is not.",
     "generator": "It can make images like the private ones. It never leaves the client.",
 }
