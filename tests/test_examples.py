@@ -37,12 +37,14 @@ def test_fedssyn_by_hand(tmp_path, run_example):
         assert (tmp_path / "run/clients/01/private" / name).exists()
 
 
+@pytest.mark.slow
 def test_private_records_by_hand(tmp_path, run_example):
     out = run_example("private_records.sh")
     assert "exit code 4" in out and "PASS" in out
     assert "finite" in out and "∞" not in out
 
 
+@pytest.mark.slow
 def test_secure_aggregation_by_hand(tmp_path, run_example):
     out = run_example("secagg.sh")
     assert "PASS" in out and "dropped    02" in out

@@ -92,7 +92,7 @@ def until(what, seconds=60):
 
 
 def test_the_files_are_those_of_run(settle, network, homes, run_on_one_worker):
-    recipe, app, begun = settle("fedavg", 2, (*STEPS, "encode.tell_examples=true"))
+    recipe, app, begun = settle("fedavg", 1, (*STEPS, "encode.tell_examples=true"))
     done = network.run(app)
     assert done.returncode == 0, done.stderr
     assert together(network, homes) == by_run(recipe, begun, homes, run_on_one_worker)

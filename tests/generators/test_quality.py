@@ -31,6 +31,7 @@ def recognised(tmp_path_factory, digits, make_client):
     return share
 
 
+@pytest.mark.slow
 def test_a_short_diffusion_training_makes_recognisable_digits(recognised):
     assert recognised(steps=150) >= 0.6
 

@@ -80,7 +80,7 @@ NETS = {
 }
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "vgg11")) for n in NETS])
 def test_on_each_network_it_is_the_general_way(name, products, monkeypatch):
     channels, side, chunk, net, unformed = NETS[name]
     module = build(NetParams(**net), InputShape(channels=channels, height=side, width=side, num_classes=10))

@@ -39,6 +39,7 @@ def train(data, stream_of, mechanism, *, first=0, last=STEPS, weights=None):
     return weights
 
 
+@pytest.mark.slow
 def test_dp_sgd_learns_digits_at_epsilon_two(digits, stream_of):
     images, labels = (part[:1400] for part in digits)
     sigma = calibrated(2.0, delta=1e-4, sampling_rate=RATE, steps=STEPS)

@@ -80,6 +80,7 @@ def test_make_gives_the_same_bytes_and_then_has_nothing_to_do(by_run, tmp_path, 
     assert digests(tmp_path / "run") == by_run
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_bytes(by_run, tmp_path, run_on_one_worker):
     settings = [f"{name}={value}" for name, value in SETTINGS.items()]
     run_on_one_worker(change(load_recipe(RECIPE), settings, 2), tmp_path / "run", seed=4)
