@@ -57,7 +57,7 @@ def side_by_side(tmp_path, homes, run_on_one_worker):
     return make
 
 
-ALIKE = ("fednova", "feddyn", "fedlap", "scaffold", "dp-fedsam")  # whose files go a way that others, or other tests, go too
+ALIKE = ("fednova", "feddyn", "fedlap", "scaffold", "dp-fedsam")  # others, or other tests, go the way of their files
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ALIKE)) for n in CASES])
