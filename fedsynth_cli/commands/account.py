@@ -151,13 +151,16 @@ def _show(console: Console, result: dict[str, Any]) -> None:
             )
     for total in result["across_clients"]:
         disjoint, together = total["if_disjoint"]["pld"], total["if_one_is_in_all"]["pld"]
-        several = f"{_number(disjoint)} if no person is in two clients' data, {_number(together)} if one may be in all"
-        lines.append(
-            f"Over all clients, for one {total['unit']}: {several}. Whoever has several records has more at stake."
-            if len(result["clients"]) > 1
-            else f"For one {total['unit']}: {_number(disjoint)}, of what this one sent alone. Whoever has several "
-            "records, or is in others' data, too, has more at stake."
-        )
+        if len(result["clients"]) > 1:
+            lines.append(
+                f"Over all clients, for one {total['unit']}: {_number(disjoint)} if no person is in two clients' data, "
+                f"{_number(together)} if one may be in all. Whoever has several records has more at stake."
+            )
+        else:
+            lines.append(
+                f"For one {total['unit']}: {_number(disjoint)}, of what this one sent alone. Whoever has several "
+                "records, or is in others' data, too, has more at stake."
+            )
     for line in [*lines, *result["notes"]]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
