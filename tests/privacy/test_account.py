@@ -54,6 +54,15 @@ def test_files_of_two_clients(fedsynth_json, send):
     assert total["if_one_is_in_all"] == {"pld": cost(600).pld, "rdp": cost(600).rdp}
 
 
+def test_of_one_client_nothing_is_said_of_all(fedsynth, send):
+    """That others sent something, too, cannot be seen from its files."""
+    files = [send("00", 1, [event(1)]), send("01", 1, [event(2)])]
+    words = ["account", "--delta", "1e-5"]
+    assert "of what this one sent alone" in fedsynth(*words, files[0])[1]
+    assert "Over all clients" not in fedsynth(*words, files[0])[1]
+    assert "Over all clients, for one record" in fedsynth(*words, *files)[1]
+
+
 def test_an_event_counts_once_for_all_that_descends_from_it(fedsynth, fedsynth_json, send):
     files = [send("00", 1, [event(1)]), send("00", 2, [event(1)])]
     assert fedsynth_json("account", *files, "--delta", "1e-5")["clients"][0]["epsilon"]["pld"] == cost(200).pld
