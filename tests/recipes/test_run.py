@@ -215,3 +215,10 @@ def test_a_wrong_recipe_is_told(fedsynth, tmp_path, text, said):
     code, _, err = fedsynth("run", path, "-o", tmp_path / "run")
     assert code == 2
     assert said in err
+
+
+def test_a_folder_that_holds_another_recipes_run_is_left_as_it_is(run_copy, fedsynth, forge):
+    before = forge.snapshot(run_copy)
+    code, _, err = fedsynth("run", "fedsgd", "-o", run_copy)
+    assert (code, "holds a run with other parameters: name was fedavg, now fedsgd" in err) == (2, True), err
+    assert forge.snapshot(run_copy) == before

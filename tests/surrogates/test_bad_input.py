@@ -253,7 +253,7 @@ def test_a_client_counts_once(base, tmp_path, refused):
         (["--rule", "fedlap", "--as", "update"], 2, "--as update does not go with --rule fedlap"),
         (["--rule", "fedlap", "--state", "x"], 2, "--state does not go with --rule fedlap"),
         (["--strict"], 2, "--strict does not go with --rule"),
-        ([], 3, "is a surrogate; a message or update"),
+        ([], 3, "is a surrogate; a message or update or proxy is needed. Give --rule fedlap."),
         (["--rule", "fedlap", "--strategy", "fixed", "--server-steps", 9, "--learning-rate", 1e38], 3, "diverged"),
     ],
 )
