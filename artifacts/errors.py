@@ -10,6 +10,8 @@ class FedsynthError(Exception):
     """Anything that the user can mend. `exit_code` is what the command line returns."""
 
     exit_code = 3
+    # Whether the command has printed its result, which says the same: with --json there is one object on stdout.
+    is_told = False
 
 
 class UsageError(FedsynthError):
@@ -34,3 +36,9 @@ class VerificationError(FedsynthError):
     """An audit found something that should not be."""
 
     exit_code = 5
+
+
+class IncompleteError(FedsynthError):
+    """An audit could not look at everything; nothing that it saw is wrong."""
+
+    exit_code = 6

@@ -10,35 +10,80 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from artifacts.formats import Format
+
 Custody = Literal["private", "outbound", "server", "downlink", "public"]
 CUSTODIES: tuple[Custody, ...] = ("private", "outbound", "server", "downlink", "public")
 
 FLOATS = ("F32", "F16")
+# What the parameters of every dataset state.
+DATASET_PARAMS = {"num_classes", "channels", "height", "width", "class_names"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorRule:
-    """What a named tensor must look like. Equal letters in `dims` are equal sizes within one file."""
+    """What a named tensor must look like. Equal letters in `dims` are equal sizes within one file.
+
+    `discloses` names what the tensor discloses about private data wherever it is sent, noise or not.
+    """
 
     dtypes: tuple[str, ...]
     dims: tuple[str, ...]
     optional: bool = False
+    discloses: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """`tensors` is None where the names are those of a model's parameters: then all are `weight_dtypes`.
+    """A kind of file, and everything that other modules have to know about it.
 
-    `from_data` is False for what no private record can change a bit of, such as fresh keys: it costs no ε.
+    `text` says what it is, `note` what a reader of one should keep in mind. `tensors` is None where the names are those
+    of a model's parameters: then all are `weight_dtypes`, and `partial` says that some may be missing. `from_data` is
+    False for what no private record can change a bit of, such as fresh keys: it costs no ε. `always_discloses` is what
+    a file of this kind discloses when no noise covers it, whatever its parameters. `carries` is what a server averages
+    such files as; `encoded` means that it must be decoded first. `handed_on` means that each round passes it to the
+    next. `pictures` says how its images are shown: as bytes, clipped to −1 … 1, or stretched.
     """
 
     name: str
-    suffix: Literal[".safetensors", ".parquet", ".jsonl"]
+    format: Format
     custodies: tuple[Custody, ...]
     text: str
+    note: str | None = None
     tensors: Mapping[str, TensorRule] | None = None
     weight_dtypes: tuple[str, ...] = ("F32",)
+    partial: bool = False
     from_data: bool = True
+    always_discloses: frozenset[str] = frozenset()
+    carries: Literal["update", "state"] | None = None
+    encoded: bool = False
+    handed_on: bool = False
+    pictures: Literal["bytes", "clipped", "stretched"] | None = None
+
+    @property
+    def leaves(self) -> bool:
+        """Whether a client may send it."""
+        return "outbound" in self.custodies
+
+    @property
+    def travels(self) -> bool:
+        """Whether it goes from a client to the server or back."""
+        return self.leaves or "downlink" in self.custodies
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether it is a signed statement on other files; nothing is computed from it."""
+        return self.format is Format.ENVELOPES
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it comes from the operating system's random numbers, so that no replay can give it again."""
+        return not self.from_data and not self.is_signed
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether its tensors are those of a model."""
+        return self.format is Format.TENSORS and self.tensors is None
 
 
 _IMAGES = ("n", "c", "h", "w")
@@ -48,72 +93,123 @@ KINDS: dict[str, Kind] = {
     for kind in (
         Kind(
             name="dataset",
-            suffix=".parquet",
+            format=Format.DATASET,
             custodies=CUSTODIES,
             text="labelled images",
+            always_discloses=frozenset({"derived_images", "class_set"}),
+            pictures="bytes",
         ),
         Kind(
             name="model",
-            suffix=".safetensors",
+            format=Format.TENSORS,
             custodies=("private", "server", "downlink", "public"),
             text="the weights of a network",
             weight_dtypes=("F32", "I64"),
+            handed_on=True,
         ),
         Kind(
             name="generator",
-            suffix=".safetensors",
+            format=Format.TENSORS,
             custodies=("private",),
             text="a generator trained on private data; it never leaves the client",
+            note="It can make images like the private ones. It never leaves the client.",
             weight_dtypes=("F32", "I64"),
         ),
         Kind(
-            name="update",
-            suffix=".safetensors",
-            custodies=("private", "server"),
-            text="the change of the weights, start minus end",
-        ),
-        Kind(
             name="message",
-            suffix=".safetensors",
+            format=Format.TENSORS,
             custodies=("private", "outbound"),
             text="a client's update on its way to the server; private, if it goes there under masks",
             weight_dtypes=FLOATS,
+            always_discloses=frozenset({"update"}),
+            carries="update",
+        ),
+        Kind(
+            name="update",
+            format=Format.TENSORS,
+            custodies=("private", "server"),
+            text="the change of the weights, start minus end",
+            carries="update",
+        ),
+        Kind(
+            name="surrogate",
+            format=Format.TENSORS,
+            custodies=("outbound",),
+            text="a small synthetic set that stands in for the client's data (FedLAP, FedDM)",
+            note="Images that were optimised to replace private data in training; where no noise is named, they can "
+            "resemble it.",
+            always_discloses=frozenset({"derived_images", "class_set"}),
+            handed_on=True,
+            pictures="clipped",
+            tensors={
+                "images": TensorRule(dtypes=("F32", "F16"), dims=_IMAGES),
+                "labels": TensorRule(dtypes=("I64",), dims=("n",)),
+                "radius": TensorRule(dtypes=("F32",), dims=(), optional=True, discloses="radius"),
+                "norms": TensorRule(dtypes=("F32",), dims=("layers",), optional=True, discloses="layer_norms"),
+            },
         ),
         Kind(
             name="proxy",
-            suffix=".safetensors",
+            format=Format.TENSORS,
             custodies=("outbound", "downlink"),
-            text="an update encoded as images and soft labels (TOFU): obscured, which is no guarantee of privacy",
+            text="an update encoded as the gradient of a few images (TOFU): obscured, which is no guarantee of privacy",
+            note="The gradient of a few images encodes an update. That obscures it and is no guarantee of privacy: "
+            "anyone with the model decodes it. How large the update is in each layer can be read from it exactly.",
+            always_discloses=frozenset({"update", "derived_images", "layer_norms"}),
+            carries="update",
+            encoded=True,
+            handed_on=True,
+            pictures="stretched",
             tensors={
                 "images": TensorRule(dtypes=("F32", "F16", "U8"), dims=_IMAGES),
-                "labels": TensorRule(dtypes=FLOATS, dims=("n", "classes")),
-                "weights": TensorRule(dtypes=("F32",), dims=("n",)),
+                "residuals": TensorRule(dtypes=("F32",), dims=("n", "classes")),
                 "scales": TensorRule(dtypes=("F32",), dims=("layers",)),
                 "range": TensorRule(dtypes=("F32",), dims=("ends",), optional=True),
                 "averages": TensorRule(dtypes=("F32",), dims=("numbers",), optional=True),
             },
         ),
         Kind(
-            name="surrogate",
-            suffix=".safetensors",
+            name="residuals",
+            format=Format.TENSORS,
             custodies=("outbound",),
-            text="a small synthetic set that stands in for the client's data (FedLAP, FedDM)",
+            text="a client's update as what labels of public images amount to (TOFU); nothing is hidden",
+            always_discloses=frozenset({"update"}),
+            carries="update",
+            encoded=True,
             tensors={
-                "images": TensorRule(dtypes=("F32", "F16"), dims=_IMAGES),
-                "labels": TensorRule(dtypes=("I64",), dims=("n",)),
-                "radius": TensorRule(dtypes=("F32",), dims=(), optional=True),
-                "norms": TensorRule(dtypes=("F32",), dims=("layers",), optional=True),
+                "residuals": TensorRule(dtypes=("F32",), dims=("n", "classes")),
+                "averages": TensorRule(dtypes=("F32",), dims=("numbers",), optional=True),
+            },
+        ),
+        Kind(
+            name="compressed",
+            format=Format.TENSORS,
+            custodies=("outbound",),
+            text="a client's update in fewer bytes: quantised, its largest numbers, or thin factors; nothing is hidden",
+            always_discloses=frozenset({"update"}),
+            carries="update",
+            encoded=True,
+            tensors={
+                "codes": TensorRule(dtypes=("U8",), dims=("bytes",), optional=True),
+                "positions": TensorRule(dtypes=("I32",), dims=("kept",), optional=True),
+                "values": TensorRule(dtypes=("F16",), dims=("kept",), optional=True),
+                "ranges": TensorRule(dtypes=("F32",), dims=("ranges",), optional=True),
+                "factors": TensorRule(dtypes=("F32",), dims=("numbers",), optional=True),
             },
         ),
         Kind(
             name="state",
-            suffix=".safetensors",
+            format=Format.TENSORS,
             custodies=("private", "outbound", "server", "downlink"),
             text="control variates of a federated algorithm",
+            partial=True,
+            always_discloses=frozenset({"update", "local_steps"}),
+            carries="state",
+            handed_on=True,
         ),
         Kind(
             name="secagg-keys",
-            suffix=".safetensors",
+            format=Format.TENSORS,
             custodies=("outbound", "downlink"),
             text="public keys of one round of secure aggregation, signed: a client's, or the list of all",
             tensors={
@@ -125,7 +221,7 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             name="secagg-shares",
-            suffix=".safetensors",
+            format=Format.TENSORS,
             custodies=("outbound", "downlink"),
             text="shares of mask secrets, each encrypted for the one client that may read it",
             tensors={
@@ -136,14 +232,16 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             name="secagg-masked",
-            suffix=".safetensors",
+            format=Format.TENSORS,
             custodies=("outbound",),
-            text="an update under masks, uniform to whoever sees it: only the sum of a round's can be uncovered",
+            text="an update under masks, uniformly distributed: only the sum of a round's can be uncovered",
+            note="One such file alone looks like noise; the sum of a round's files does not.",
             weight_dtypes=("I32", "I64"),
+            always_discloses=frozenset({"update"}),
         ),
         Kind(
             name="secagg-survivors",
-            suffix=".safetensors",
+            format=Format.TENSORS,
             custodies=("outbound", "downlink"),
             text="whose masked updates count in a round of secure aggregation, and who signed that list",
             tensors={"signatures": TensorRule(dtypes=("U8",), dims=("signers", "signature"))},
@@ -151,7 +249,7 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             name="secagg-unmask",
-            suffix=".safetensors",
+            format=Format.TENSORS,
             custodies=("outbound",),
             text="what the sum of a round needs to be uncovered: of each client one kind of share, never both",
             tensors={
@@ -162,21 +260,21 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             name="envelope",
-            suffix=".jsonl",
+            format=Format.ENVELOPES,
             custodies=("outbound", "downlink", "public"),
             text="signed statements on a file: how it was made, and what it claims about privacy",
             from_data=False,
         ),
         Kind(
             name="head",
-            suffix=".jsonl",
+            format=Format.ENVELOPES,
             custodies=("outbound",),
             text="the digest of a client's ledger at one moment, signed, for the server to countersign",
             from_data=False,
         ),
         Kind(
             name="receipt",
-            suffix=".jsonl",
+            format=Format.ENVELOPES,
             custodies=("downlink",),
             text="heads of clients' ledgers, countersigned by the server: those ledgers cannot be rewritten any more",
             from_data=False,

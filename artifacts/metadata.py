@@ -6,6 +6,8 @@ of fields is closed, so nothing can ride along; whatever an outbound file says a
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -14,27 +16,40 @@ from typing import Any
 
 from artifacts.digests import canonical_json, is_sha256
 from artifacts.disclosures import DISCLOSURES
+from artifacts.formats.plain_data import parse_json
 from artifacts.kinds import CUSTODIES, KINDS, Custody
 
 KEY = "fedsynth"
 SCHEMA = "fedsynth.artifact/1"
 MAX_ROUND = 10**9
+_MOST_REMEMBERED = 1 << 14  # characters: whatever the file, little is kept of it
+_MOST_FORMS = 512
+# What differs from file to file of a run: values that are digests or salts, and the round. No keys: these are sorted.
+_SHA256_TEXT = re.compile(r'(?<=")[0-9a-f]{64}(?="[,}\]])')
+_HEX32_TEXT = re.compile(r'(?<=")[0-9a-f]{32}(?="[,}\]])')
+_ROUND = re.compile('(?<="round":)(0|[1-9][0-9]{0,8})(?=[,}])')
+_good_forms: set[str] = set()
 _CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _WORD = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _HEX32 = re.compile(r"[0-9a-f]{32}")
+_ARITHMETIC = re.compile(r"(cpu: float32, one thread, [A-Z0-9_]{1,16}|(cuda|mps): float32), [A-Za-z0-9 ._-]{1,48}")
 _FIELDS = {
     "schema", "kind", "stage", "method", "custody", "client", "round", "params", "counts", "inputs", "privacy",
-    "disclosures", "seed", "simulation", "versions", "payload_sha256", "seal_sha256",
+    "disclosures", "seed", "simulation", "versions", "arithmetic", "payload_sha256", "seal_sha256",
 }  # fmt: skip
-_REQUIRED = _FIELDS - {"method", "client", "round", "counts", "seed", "simulation"}
+_REQUIRED = _FIELDS - {"method", "client", "round", "counts", "seed", "simulation", "arithmetic"}
 _TYPES: dict[str, type] = {
     "params": dict, "counts": dict, "versions": dict, "inputs": list, "privacy": list, "disclosures": list,
-    "simulation": bool, "kind": str, "stage": str, "custody": str, "method": str, "client": str,
+    "simulation": bool, "kind": str, "stage": str, "custody": str, "method": str, "client": str, "arithmetic": str,
     "seed": int, "round": int,
+}  # fmt: skip
+_NOT_STATED = {"schema", "payload_sha256", "seal_sha256"}
+_ABSENT: dict[str, Any] = {
+    "method": None, "client": None, "round": None, "counts": {}, "seed": None, "simulation": False, "arithmetic": None,
 }  # fmt: skip
 _EVENT_FIELDS = {
     "id", "unit", "adjacency", "mechanism", "sampling", "sampling_rate", "noise_multiplier", "clip_norm", "steps",
-    "trust", "shares",
+    "trust", "shares", "draw",
 }  # fmt: skip
 
 
@@ -104,6 +119,8 @@ class Metadata:
     disclosures: tuple[str, ...] = ()
     seed: int | None = None
     simulation: bool = False
+    # What besides the versions decided the last bits: the kind of processor, and how it computed.
+    arithmetic: str | None = None
 
     def __post_init__(self) -> None:
         _require(self.kind in KINDS, f"unknown kind {self.kind!r}")
@@ -117,6 +134,8 @@ class Metadata:
         if self.round is not None:
             ok = isinstance(self.round, int) and not isinstance(self.round, bool) and 0 <= self.round <= MAX_ROUND
             _require(ok, f"round {self.round!r} is not a number from 0 to {MAX_ROUND}")
+        known = self.arithmetic is None or bool(_ARITHMETIC.fullmatch(self.arithmetic))
+        _require(known, f"arithmetic {self.arithmetic!r} is none that fedsynth computes with")
         for reference in self.inputs:
             reference.check()
         for event in self.privacy:
@@ -154,6 +173,7 @@ class Metadata:
             "seal_sha256": seal_sha256,
         }
         optional = {"method": self.method, "client": self.client, "round": self.round, "seed": self.seed}
+        optional["arithmetic"] = self.arithmetic
         fields |= {name: value for name, value in optional.items() if value is not None}
         if self.counts:
             fields["counts"] = dict(self.counts)
@@ -172,66 +192,82 @@ class SealedMetadata:
 
 
 def parse(text: str) -> SealedMetadata:
-    """Read the JSON object. Anything unknown, missing, repeated or not in canonical form is refused."""
+    """Read the JSON object. Anything unknown, missing, repeated or not in canonical form is refused.
+
+    A stage looks at its files' headers before it reads them, and a run's stages read the same model: what was parsed
+    lately is not parsed again.
+    """
+    return _parse_once(text) if len(text) <= _MOST_REMEMBERED else _parse(text)
+
+
+@functools.lru_cache(maxsize=256)
+def _parse_once(text: str) -> SealedMetadata:
+    """Of a text that differs from one that was found good in digests and the round alone, nothing else is checked.
+
+    An audit reads ten thousand such. No digest and no round that the patterns below take can break a rule, and the
+    marks cannot be in JSON, so that no other text has the same form.
+    """
+    form = _ROUND.sub("\2", _HEX32_TEXT.sub("\1", _SHA256_TEXT.sub("\0", text)))
+    if form in _good_forms:
+        with contextlib.suppress(ValueError):
+            return _sealed(json.loads(text), checked=True)
+    sealed = _parse(text)
+    if len(_good_forms) >= _MOST_FORMS:
+        _good_forms.clear()
+    _good_forms.add(form)
+    return sealed
+
+
+def _parse(text: str) -> SealedMetadata:
     try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        fields = parse_json(text, canonical=True)
+    except ValueError as error:
         raise MetadataError(f"the metadata is not JSON ({error})") from error
     _require(isinstance(fields, dict), "the metadata is not a JSON object")
     found = fields.get("schema")
     _require(found == SCHEMA, f"schema is {found!r}; this version reads {SCHEMA!r}")
-    unknown, missing = sorted(fields.keys() - _FIELDS), sorted(_REQUIRED - fields.keys())
-    _require(not unknown, f"the metadata has the unknown field {unknown[0] if unknown else ''!r}")
-    _require(not missing, f"the metadata lacks {missing[0] if missing else ''!r}")
+    if not _REQUIRED <= fields.keys() <= _FIELDS:
+        unknown, missing = sorted(fields.keys() - _FIELDS), sorted(_REQUIRED - fields.keys())
+        _require(not unknown, f"the metadata has the unknown field {unknown[0] if unknown else ''!r}")
+        raise MetadataError(f"the metadata lacks {missing[0]!r}")
     for name, value in fields.items():
         if not isinstance(value, _TYPES.get(name, str)):
             raise MetadataError(f"the metadata field {name!r} has the wrong type")
     _require(is_sha256(fields["payload_sha256"]) and is_sha256(fields["seal_sha256"]), "a digest is malformed")
     _require(all(isinstance(v, str) for v in fields["versions"].values()), "a version is not a string")
     _require(all(isinstance(v, str) for v in fields["disclosures"]), "a disclosure is not a string")
-    references = []
     for entry in fields["inputs"]:
         named = isinstance(entry, dict) and entry.keys() <= InputRef.__dataclass_fields__.keys()
         _require(named and all(isinstance(v, str) for v in entry.values()), "an input is malformed")
         _require("role" in entry and "kind" in entry, "an input lacks role or kind")
-        references.append(InputRef(**entry))
-    metadata = Metadata(
-        kind=fields["kind"],
-        stage=fields["stage"],
-        custody=fields["custody"],
-        versions=fields["versions"],
-        method=fields.get("method"),
-        client=fields.get("client"),
-        round=fields.get("round"),
-        params=fields["params"],
-        counts=fields.get("counts", {}),
-        inputs=tuple(references),
-        privacy=tuple(fields["privacy"]),
-        disclosures=tuple(fields["disclosures"]),
-        seed=fields.get("seed"),
-        simulation=fields.get("simulation", False),
-    )
-    sealed = SealedMetadata(metadata, fields["payload_sha256"], fields["seal_sha256"])
+    sealed = _sealed(fields)
+    metadata = sealed.metadata
     # Key order and spacing could carry bits: only the one canonical text is read.
     again = metadata.to_json(payload_sha256=sealed.payload_sha256, seal_sha256=sealed.seal_sha256)
     try:
         canonical = canonical_json(again) == text
         if not canonical:
             # A repeated key is not in canonical form either; to look for one in every file takes as long as to read it.
-            json.loads(text, object_pairs_hook=_no_repeats)
-    except RecursionError as error:
-        raise MetadataError("the metadata is nested too deeply") from error
+            parse_json(text)
+    except ValueError as error:
+        raise MetadataError(f"the metadata is not JSON as fedsynth writes it ({error})") from error
     _require(canonical, "the metadata is not in canonical form")
     return sealed
+
+
+def _sealed(fields: dict[str, Any], *, checked: bool = False) -> SealedMetadata:
+    """The metadata from their JSON; those that are known to obey the rules (`checked`) are not held to them again."""
+    values = {name: value for name, value in fields.items() if name not in _NOT_STATED}
+    values["inputs"] = tuple(InputRef(**entry) for entry in fields["inputs"])
+    values["privacy"], values["disclosures"] = tuple(fields["privacy"]), tuple(fields["disclosures"])
+    if checked:
+        metadata = object.__new__(Metadata)
+        metadata.__dict__.update(_ABSENT | values)
+    else:
+        metadata = Metadata(**values)
+    return SealedMetadata(metadata, fields["payload_sha256"], fields["seal_sha256"])
 
 
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise MetadataError(message)
-
-
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise MetadataError("a key stands twice in one JSON object")
-    return result

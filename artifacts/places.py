@@ -14,6 +14,8 @@ from artifacts.errors import UsageError
 from artifacts.metadata import MetadataError, check_client_name
 
 OUTBOX, PENDING, PRIVATE, SERVER = "outbox", "pending", "private", "server"
+PUBLIC, METRICS, SIMULATION = "public", "metrics", "simulation"
+TERMS = "federation.yaml"  # the terms of a federation: what makes a folder a home
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,13 @@ class Place:
     @property
     def ledger(self) -> Path:
         return (self.private if self.is_server else self.base) / "egress.jsonl"
+
+
+def is_private_folder(folder: Path) -> bool:
+    """Whether what stands in it is nobody else's business: it, or the folder that it is in, is one of those."""
+    known = {PRIVATE: True, PENDING: True, SIMULATION: True, OUTBOX: False, PUBLIC: False, METRICS: False}
+    whole = folder.absolute()
+    return known.get(whole.name, known.get(whole.parent.name, False))
 
 
 def in_outbox(path: Path) -> bool:
@@ -108,7 +117,7 @@ class RunFolder:
 
     @property
     def public(self) -> Path:
-        return self.root / "public"
+        return self.root / PUBLIC
 
     @property
     def clients(self) -> Path:
@@ -116,12 +125,12 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        return self.root / "metrics"
+        return self.root / METRICS
 
     @property
     def simulation(self) -> Path:
         """What only a simulation can know: the resolved recipe, who got how much of what."""
-        return self.root / "simulation"
+        return self.root / SIMULATION
 
     @property
     def server(self) -> Place:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from artifacts import atomic, gate, ledger
 from artifacts.digests import sha256_file
 from artifacts.errors import UsageError
+from artifacts.formats import seal
+from artifacts.identity.owner import file_mode
 from artifacts.kinds import Custody
+from artifacts.ledgers import egress, gate
 from artifacts.metadata import Metadata
-from artifacts.places import Place, deep_in_outbox, in_pending, is_leaving
+from artifacts.places import METRICS, PUBLIC, Place, deep_in_outbox, in_pending, is_leaving
+from artifacts.writing import atomic
+from artifacts.writing.atomic import make_folder
+
+_LARGE = 1 << 20
 
 
-def prepare(path: Path, custody: Custody, *, force: bool) -> None:
-    """Called before the work, so that an hour of training is not lost to a name that is taken or forbidden.
+def prepare(path: Path, custody: Custody) -> None:
+    """Called before the work, so that an hour of training is not lost to a name that is forbidden.
 
-    A file that leaves stands in an outbox, or waits to be released into it; a file that stays never does.
+    A file that leaves stands in an outbox, or waits to be released into it; a file that stays never does. A file that
+    is there already may have the very bytes that will come out; `any_file.refuse_other` tells more, where work is dear.
     """
     leaves = custody in ("outbound", "downlink")
     if leaves and not is_leaving(path):
@@ -28,8 +36,20 @@ def prepare(path: Path, custody: Custody, *, force: bool) -> None:
         raise UsageError(f"{path}: a file that is {custody} may not stand in an outbox. Choose another --out.")
     if deep_in_outbox(path):
         raise UsageError(f"{path} lies inside an outbox: what leaves stands in it directly, all else elsewhere.")
-    atomic.refuse_existing(path, force=force)
-    atomic.refuse_existing(gate.destination(path), force=force)
+
+
+def prepare_private(path: Path) -> None:
+    """For what is computed from private images: not in an outbox, nor in a folder of a run that anyone may read."""
+    prepare_kept(path, "private")
+
+
+def prepare_kept(path: Path, custody: Custody) -> None:
+    """The same for whatever stays with one participant: private, or the server's own."""
+    prepare(path, custody)
+    if path.absolute().parent.name in (PUBLIC, METRICS):
+        raise UsageError(
+            f"{path}: a file that is {custody} may not stand in {path.parent.name}/. Choose another --out."
+        )
 
 
 def publish(path: Path, chunks: Sequence[bytes | memoryview], metadata: Metadata, *, force: bool) -> str:
@@ -37,19 +57,20 @@ def publish(path: Path, chunks: Sequence[bytes | memoryview], metadata: Metadata
 
     Behind a gate it waits in `pending/` instead, and is entered when it is released.
     """
-    prepare(path, metadata.custody, force=force)
-    state = hashlib.sha256()
-    for chunk in chunks:
-        state.update(chunk)
-    digest = state.hexdigest()
-    if not is_leaving(path):
-        atomic.write(path, chunks, force=force)
-        return digest
-    gate.make_room(gate.destination(path))
-    # Staged outside the outbox: whatever stands in there, even for a moment, has its entry.
-    with atomic.staged(path, chunks, staging=path.absolute().parent.parent) as temporary:
-        _send(temporary, path, digest, metadata, force=force)
-    return digest
+    prepare(path, metadata.custody)
+    with ThreadPoolExecutor(1) as pool:
+        # Of a large file in a second thread: hashing releases the interpreter's lock, so the disk need not wait for it.
+        large = sum(map(len, chunks)) >= _LARGE
+        digest = pool.submit(seal.digest, chunks).result if large else functools.partial(seal.digest, chunks)
+        if not is_leaving(path):
+            atomic.write(path, chunks, force=force, custody=metadata.custody)
+            return digest()
+        mode = file_mode(gate.destination(path), metadata.custody)
+        # Staged outside the outbox: whatever stands in there, even for a moment, has its entry.
+        with atomic.staged(path, chunks, mode=mode, staging=path.absolute().parent.parent) as temporary:
+            sha256 = digest()
+            _send(temporary, path, sha256, metadata, force=force)
+        return sha256
 
 
 def publish_staged(temporary: Path, path: Path, metadata: Metadata, *, force: bool) -> str:
@@ -57,10 +78,11 @@ def publish_staged(temporary: Path, path: Path, metadata: Metadata, *, force: bo
 
     `temporary` is on the same file system as `path`; the caller removes it afterwards, if it is still there.
     """
-    prepare(path, metadata.custody, force=force)
-    gate.make_room(gate.destination(path))
+    prepare(path, metadata.custody)
     with atomic.explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        if file_mode(gate.destination(path), metadata.custody) == 0o600:
+            temporary.chmod(0o600)
         digest = sha256_file(temporary)
     if is_leaving(path):
         _send(temporary, path, digest, metadata, force=force)
@@ -75,7 +97,7 @@ def release(temporary: Path, path: Path, metadata: Metadata, *, picked: bool, fo
     `picked`: whoever let it out had seen private data.
     """
     with atomic.explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         digest = sha256_file(temporary)
     _enter_and_place(temporary, path, digest, metadata, picked=picked, force=force)
     return digest
@@ -95,16 +117,14 @@ def _enter_and_place(
     """The entry first, the file second; the same bytes under the same name change nothing."""
     place = Place.of(path)
     assert place is not None  # a path in an outbox always has one
-    with ledger.locked(place.ledger) as book:
-        if path.exists():
-            prepare(path, metadata.custody, force=force)
-            if sha256_file(path) == digest and _entered(place.ledger, path.name, digest, picked=picked):
-                return
-        size = temporary.stat().st_size
+    with egress.locked(place.ledger) as book:
+        atomic.refuse_other(path, digest, force=force)
+        with atomic.explained(path):
+            size = temporary.stat().st_size
+            same = path.is_file() and sha256_file(path) == digest
         book.enter(file=path.name, sha256=digest, size=size, metadata=metadata, picked=picked)
-        atomic.place(temporary, path, force=force)
-
-
-def _entered(book: Path, file: str, digest: str, *, picked: bool) -> bool:
-    latest = ledger.read(book).latest(file)
-    return latest is not None and latest.sha256 == digest and (latest.picked or not picked)
+        if force and same:
+            with atomic.explained(path):
+                atomic.sync_folder(path.parent)  # whoever put it there may have been killed before
+        else:
+            atomic.place(temporary, path, force=force)

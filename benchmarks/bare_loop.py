@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from artifacts.places import RunFolder
 from stages.data.dataset_images import load_dataset
 from stages.data.images import to_pixels
-from stages.methods.params.local_training import LocalTraining
-from stages.model_file import read_model, to_module
+from stages.methods.params.fedavg import FedAvgTraining
+from stages.models.file import read_model, to_module
 from stages.recipes.files import TEST, data_file, model_file
 from stages.recipes.recipe import Recipe
 
@@ -22,7 +22,7 @@ class BareLoop:
     """The same clients, images, network, optimiser and number of steps as the recipe's run in the folder `root`."""
 
     def __init__(self, recipe: Recipe, root: Path) -> None:
-        self._params = LocalTraining.from_mapping(recipe.section("train-client"))
+        self._params = FedAvgTraining.from_mapping(recipe.section("train-client"))
         self._net = to_module(read_model(root / model_file(0)), torch.device("cpu"))
         self._global = {name: tensor.clone() for name, tensor in self._net.state_dict().items()}
         self._clients = [_tensors(root / data_file(name)) for name in RunFolder(root).client_names()]

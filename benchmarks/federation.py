@@ -1,8 +1,14 @@
-"""A federation over a SuperLink and SuperNodes on loopback, TLS and node keys on, against `run` and against the bytes.
+"""FedAvg over a SuperLink and SuperNodes on loopback, TLS and node keys on, against `run` and against the bytes.
 
 Seconds of a round are the time from one of the server's models to the next; those of a message, from its file's place
 at one end to its place at the other, checks included. Bytes on the wire are all that goes between nodes and SuperLink
-while the run lasts: TLS, Flower's envelopes, and its nodes' asking whether there is something to do.
+while the run lasts: TLS, Flower's envelopes, and its nodes' asking whether there is something to do. One turn, but
+for the rounds.
+
+Flower starts a process for every task, and each imports Flower, fedsynth and torch, whatever the work: most of a
+short round, and of a small message on its way down. `run` imports once. At full size a message of 500 MB is sent too,
+which is near the end of what a SuperLink carries: to delete a message that was delivered it first writes all of it to
+its SQLite database once more, in one transaction, and nobody else writes meanwhile, heartbeats neither.
 """
 
 from __future__ import annotations
@@ -33,20 +39,20 @@ import network
 from stages.recipes.files import message_file, model_file
 from stages.recipes.recipe import Recipe, change, load_recipe
 
-ABOUT = "rounds and messages over a SuperLink and SuperNodes against run, and against the bytes"
+TITLE = "Over a SuperLink and SuperNodes"
 _SEED = 0
 _SECONDS = 3600
-_SIZES = (1_000_000, 50_000_000, 500_000_000)
+_SIZES, _LARGE = (1_000_000, 50_000_000), 500_000_000
 
 
 def measure(setting: Setting) -> Iterator[Row]:
     if not process_tree.THERE:
         return
-    if setting.quick:
+    if setting.smoke:
         yield from _round(setting.folder / "round", clients=1, rounds=2)
         return
     yield from _round(setting.folder / "round", clients=2, rounds=6)
-    for size in _SIZES:
+    for size in (*_SIZES, _LARGE) if setting.full else _SIZES:
         yield from _message(setting.folder / f"{size}", size)
         shutil.rmtree(setting.folder / f"{size}")
 
@@ -101,8 +107,8 @@ def _message(folder: Path, size: int) -> Iterator[Row]:
         bare = statistics.median(_bare(there, folder / "bare") for _ in range(3))
         yield _row(f"{what}, {way}", "write, SHA-256, fsync", taken, bare)
         yield _row(f"{what}, {way}: on the wire", "the file", wire, there.stat().st_size, _bytes)
-    yield Row(what=f"{what}: processor time", against="–", ours=seconds(run.usage.processor), theirs="–")
-    yield Row(what=f"{what}: peak memory of all", against="–", ours=megabytes(run.usage.peak), theirs="–")
+    yield Row(what=f"{what}: processor time", ours=seconds(run.usage.processor))
+    yield Row(what=f"{what}: peak memory of all", ours=megabytes(run.usage.peak))
 
 
 def _federation(recipe: Recipe, begun: Path, folder: Path) -> _Run:

@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
+# For smoke runs: a network that trains at once.
+TINY_NET = ("init-model.arch=softmax", "init-model.width=null", "init-model.depth=null", "train-client.local_epochs=1")
 # A process of its own, small, starts the command: the peak of a child begins with the size of its parent.
 _WATCH = """
 import os, sys
@@ -25,32 +27,49 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
+# What a test runs, what `make bench` runs within the hour, and what takes hours.
+Size = Literal["smoke", "usual", "full"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a benchmark is given: an empty folder on the disk to be measured, and whether this is a smoke run."""
+    """What a benchmark is given: an empty folder on the disk to be measured, and how much it is to do."""
 
     folder: Path
-    quick: bool
+    size: Size = "usual"
+
+    @property
+    def smoke(self) -> bool:
+        return self.size == "smoke"
+
+    @property
+    def full(self) -> bool:
+        return self.size == "full"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One comparison. `ratio` is ours by theirs, the median over turns; `goal` is the highest ratio wished for."""
+    """One comparison. `ratio` is ours by theirs, the median over turns; `goal` is the highest ratio wished for.
+
+    Without a peer `against` and `theirs` are empty.
+    """
 
     what: str
-    against: str
     ours: str
-    theirs: str
+    against: str = ""
+    theirs: str = ""
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
     goal: float | None = None
+    # Whether the ratio counts for the goal: a shorter time at a worse result does not.
+    counts: bool = True
     turns: int = 1
     raw: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def met(self) -> bool | None:
-        return None if self.goal is None or self.ratio is None else self.ratio <= self.goal
+        return None if self.goal is None or self.ratio is None else self.counts and self.ratio <= self.goal
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "met": self.met}

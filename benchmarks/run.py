@@ -1,10 +1,17 @@
-"""Measure fedsynth against its peers, side by side: `python benchmarks/run.py [NAME …] [--quick] [--out FILE]`."""
+"""Measure fedsynth against its peers, side by side, and write docs/benchmarks.md from what was measured.
+
+Each benchmark runs in a process of its own. What has been measured on this machine is kept and not measured again, so
+that a run that was stopped goes on where it was.
+"""
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib
+import inspect
 import json
+import multiprocessing
 import os
 import platform
 import sys
@@ -14,83 +21,130 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from measuring import Row, Setting
+import page
+from measuring import ROOT, Row, Setting, Size
 
 NAMES = (
     "rounds", "artifact_files", "audit_speed", "aggregate_memory", "command_start", "private_generator_step",
     "clipped_gradient", "sam_step", "surrogate_step", "secure_aggregation", "tofu_encoding", "tofu_files",
-    "federation", "many_clients", "fashion_accuracy", "fashion_fedssyn", "fashion_surrogates",
+    "tofu_baselines", "federation", "many_clients", "fashion_accuracy", "fashion_fedssyn", "fashion_surrogates",
 )  # fmt: skip
-_WIDTHS = (54, 31, 18, 11, 7, 13, 12)
+_PACKAGES = ("fedsynth", "torch", "numpy", "safetensors")
+_WIDTHS = (62, 31, 18, 11, 7, 13, 12)
 
 
-def main() -> int:
-    options = _options()
+def main(words: list[str] | None = None) -> int:
+    options = _options(words)
     machine = _machine()
-    print(", ".join(f"{name} {machine[name]}" for name in ("fedsynth", "torch", "python", "cores")))
-    print(
-        "Ratios are ours by theirs, the median over turns that both sides took one after the other; below 1 is faster"
-    )
-    print("or smaller than the peer. The range holds the middle half of the turns.\n")
-    results: dict[str, Any] = {"machine": machine, "quick": options.quick, "benchmarks": {}}
-    options.work.mkdir(parents=True, exist_ok=True)
-    for name in options.names or NAMES:
-        benchmark = importlib.import_module(name)
-        print(f"{name}: {benchmark.ABOUT}", flush=True)
-        _print_line("what", "against", "ours", "theirs", "ratio", "range", "goal")
-        start, load = time.perf_counter(), os.getloadavg()[0]
-        rows: list[dict[str, Any]] = []
-        with tempfile.TemporaryDirectory(dir=options.work, prefix="bench-") as folder:
-            for row in benchmark.measure(Setting(folder=Path(folder), quick=options.quick)):
-                _print_row(row)
-                rows.append(row.to_json())
-        if not rows:
-            print("  nothing to measure here")
-        taken = time.perf_counter() - start
-        print(f"  ({taken:.0f} s; the machine's load was {load:.1f} before)\n", flush=True)
-        results["benchmarks"][name] = {"about": benchmark.ABOUT, "load_before": load, "seconds": taken, "rows": rows}
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-        print(f"written: {options.out}")
+    print(page.described(machine))
+    failed: list[str] = []
+    for name in options.only or NAMES:
+        kept = options.results / f"{name}.json"
+        if not options.again and _is_fresh(kept, machine, options.size):
+            print(f"{name}: measured before, in {kept} (--again measures it anew)")
+        elif not _in_new_process(name, options.size, kept, options.work, machine):
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+        return 1
+    if options.size != "smoke":
+        _write_page(options.results, options.page)
     return 0
 
 
-def _options() -> argparse.Namespace:
+def _write_page(kept: Path, target: Path) -> None:
+    left = [name for name in NAMES if not (kept / f"{name}.json").exists()]
+    if left:
+        print(f"{target} is written when all are measured; left: {', '.join(left)}")
+        return
+    target.write_text(page.page([json.loads((kept / f"{name}.json").read_text()) for name in NAMES]))
+    print(f"written: {target}")
+
+
+def _options(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run, all if none: {', '.join(NAMES)}")
-    parser.add_argument(
-        "--quick", action="store_true", help="a smoke run of less than a minute; its numbers mean little"
-    )
-    parser.add_argument("--out", type=Path, help="write all numbers to this JSON file")
-    parser.add_argument(
-        "--work",
-        type=Path,
-        default=Path(tempfile.gettempdir()),
-        help="scratch folder, on the disk to be measured (5 GB)",
-    )
-    options = parser.parse_args()
-    unknown = sorted(set(options.names) - set(NAMES))
-    if unknown:
-        parser.error(f"no benchmark {unknown[0]!r}; known: {', '.join(NAMES)}")
+    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help=f"one of {', '.join(NAMES)}")
+    parser.add_argument("--again", action="store_true", help="measure anew what has been measured")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--full", action="store_const", const="full", dest="size", help="larger sizes, more seeds: hours")
+    size.add_argument("--smoke", action="store_const", const="smoke", dest="size", help="does it run; writes no page")
+    parser.add_argument("--results", type=Path, help="where measurements are kept (runs/bench)")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md", help="the page to write")
+    scratch = Path(tempfile.gettempdir())
+    parser.add_argument("--work", type=Path, default=scratch, help="scratch folder, on the disk to be measured (5 GB)")
+    parser.set_defaults(size="usual")
+    options = parser.parse_args(words)
+    options.results = options.results or ROOT / "runs" / ("bench-smoke" if options.size == "smoke" else "bench")
     return options
 
 
 def _machine() -> dict[str, Any]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
+        "processor": _processor(),
+        "cores": cores,
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": platform.system(),
-        "processor": platform.machine(),
-        "cores": os.cpu_count(),
         "python": platform.python_version(),
-        **{name: version(name) for name in ("fedsynth", "torch", "numpy", "safetensors")},
+        **{name: version(name) for name in _PACKAGES},
     }
 
 
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
+
+
+def _is_fresh(kept: Path, machine: dict[str, Any], size: Size) -> bool:
+    """Whether it was measured on this machine with these versions, and at least at this size."""
+    if not kept.exists():
+        return False
+    found = json.loads(kept.read_text())
+    return found["machine"] == machine and found["size"] in (size, "full")
+
+
+def _in_new_process(name: str, size: Size, kept: Path, work: Path, machine: dict[str, Any]) -> bool:
+    """What one benchmark imports, sets up or keeps in memory is not there for the next; nor does a failure end all."""
+    # Not a daemon: benchmarks start processes themselves.
+    process = multiprocessing.get_context("spawn").Process(target=measure, args=(name, size, kept, work, machine))
+    process.start()
+    process.join()
+    return process.exitcode == 0
+
+
+def measure(name: str, size: Size, kept: Path, work: Path, machine: dict[str, Any]) -> None:
+    """Run one benchmark, print its rows and keep them."""
+    benchmark = importlib.import_module(name)
+    print(f"\n{name}: {benchmark.TITLE}", flush=True)
+    _print_line("what", "against", "ours", "theirs", "ratio", "range", "goal")
+    rows: list[dict[str, Any]] = []
+    start, load = time.perf_counter(), os.getloadavg()[0]
+    work.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=work, prefix="bench-") as folder:
+        for row in benchmark.measure(Setting(folder=Path(folder), size=size)):
+            _print_row(row)
+            rows.append(row.to_json())
+    taken = time.perf_counter() - start
+    loads = (load, os.getloadavg()[0])
+    print(f"  ({taken:.0f} s; load {loads[0]:.1f} before, {loads[1]:.1f} after)", flush=True)
+    result = {
+        "name": name, "title": benchmark.TITLE, "about": inspect.cleandoc(benchmark.__doc__), "size": size,
+        "machine": machine, "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "seconds": taken,
+        "load": loads, "rows": rows,
+    }  # fmt: skip
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    new = kept.with_suffix(".part")
+    new.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+    new.replace(kept)
+
+
 def _print_row(row: Row) -> None:
-    ratio = f"{row.ratio:.2f}" if row.ratio is not None else ""
-    spread = f"{row.low:.2f} … {row.high:.2f}" if row.low is not None and row.high is not None else ""
-    goal = "" if row.goal is None else f"≤ {row.goal:g} {'met' if row.met else 'MISSED'}"
-    _print_line(row.what, row.against, row.ours, row.theirs, ratio, spread, goal)
+    cells = page.cells(row.to_json())
+    _print_line(row.what, row.against, row.ours, row.theirs, *cells)
 
 
 def _print_line(*cells: str) -> None:

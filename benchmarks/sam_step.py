@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from measuring import Row, Setting, compared, take_turns
 
+from stages.execution.torch_setup import set_up
 from stages.methods.fedavg import FedAvg
 from stages.methods.local_training import batch_gradients, batches, train_locally
-from stages.methods.params.local_training import LocalTraining
+from stages.methods.params.fedavg import FedAvgTraining
 from stages.nets.build import build, initialise
-from stages.nets.params import InputShape, NetParams
-from stages.torch_setup import set_up
+from stages.nets.params import InputShape
+from stages.registry import NETWORKS
 
-ABOUT = "a step of SAM, plain and adaptive, and one with BLUR's penalty, against a step of SGD"
+TITLE = "A step of SAM"
 _GOAL = 2.2
 _BATCH = 32
 # The size of the images, the number of steps, the network.
@@ -38,8 +39,8 @@ _SIDES: dict[str, dict[str, Any]] = {
 
 def measure(setting: Setting) -> Iterator[Row]:
     set_up("cpu")
-    turns = 2 if setting.quick else 15
-    cases = dict(list(_CASES.items())[: 2 if setting.quick else None])
+    turns = 1 if setting.smoke else 15
+    cases = dict(list(_CASES.items())[: 1 if setting.smoke else None])
     for name, (size, steps, net) in cases.items():
         sides = {side: _training(size, steps, net, values) for side, values in _SIDES.items()}
         taken = take_turns(sides, turns)
@@ -50,8 +51,8 @@ def measure(setting: Setting) -> Iterator[Row]:
 
 def _training(size: int, steps: int, net: dict[str, Any], values: dict[str, Any]) -> Callable[[], None]:
     """Local training from the same weights each time."""
-    params = LocalTraining(local_steps=steps, batch_size=_BATCH, learning_rate=0.01, momentum=0.5, **values)
-    module = build(NetParams(**net), InputShape(channels=1, height=size, width=size, num_classes=10))
+    params = FedAvgTraining(local_steps=steps, batch_size=_BATCH, learning_rate=0.01, momentum=0.5, **values)
+    module = build(NETWORKS.from_mapping(net), InputShape(channels=1, height=size, width=size, num_classes=10))
     generator = torch.Generator().manual_seed(0)
     initialise(module, generator)
     start = {name: tensor.clone() for name, tensor in module.state_dict().items()}
@@ -60,7 +61,7 @@ def _training(size: int, steps: int, net: dict[str, Any], values: dict[str, Any]
 
     def train() -> None:
         module.load_state_dict(start)
-        rows = batches(params, len(labels), steps, torch.Generator().manual_seed(0))
+        rows = batches(_BATCH, len(labels), steps, torch.Generator().manual_seed(0))
         gradients = batch_gradients(module, images, labels, rows, torch.Generator())
         train_locally(
             module, gradients, total=steps, params=params, algorithm=FedAvg(), round=1, report=lambda *_: None

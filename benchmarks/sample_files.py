@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 from artifacts.metadata import InputRef, Metadata
-from stages.versions import versions
+from stages.execution.versions import versions
 
 Weights = dict[str, NDArray[np.float32]]
 _LAYERS = 8
@@ -52,6 +52,7 @@ def about_message(client: str, round: int, model: str) -> Metadata:
         custody="outbound",
         client=client,
         round=round,
+        params={"method": "delta"},
         inputs=(InputRef(role="model", kind="model", sha256=model),),
         disclosures=("update",),
         versions=versions("numpy"),

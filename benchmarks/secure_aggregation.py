@@ -17,16 +17,17 @@ from pathlib import Path
 import numpy as np
 from measuring import Row, Setting, seconds
 
-from artifacts import keys as key_files
-from artifacts import lineage, tensors_file
+from artifacts.formats import tensors_file
+from artifacts.identity import keys as key_files
+from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
 from stages.aggregate import aggregate
 from stages.encode import encode
 from stages.identity import identity, roster
 from stages.keygen import settle
 from stages.methods.averaging import WeightedMean
-from stages.methods.params.aggregation import Aggregation
-from stages.methods.params.encoding import Encoding
+from stages.methods.params.aggregation import MeanRule
+from stages.methods.params.encoding import DeltaEncoding
 from stages.secagg import client_steps, masks
 from stages.secagg.collect import collect
 from stages.secagg.mask import mask
@@ -38,14 +39,16 @@ from stages.secagg.total import secure_sum
 from stages.secagg.unmask import confirm, unmask
 from stages.secagg.vectors import Vectors
 
-ABOUT = "a round of secure aggregation against encode and aggregate: one client, the server, bytes"
+TITLE = "Secure aggregation"
 _MOST_BYTES = 4_000_000_000
 _FEW = 3
 _STEPS = ("keys", "shares", "masked", "survivors", "unmask")
 
 
 def measure(setting: Setting) -> Iterator[Row]:
-    sizes = ((3, 1000),) if setting.quick else ((10, 64_000), (100, 64_000), (10, 10_000_000), (100, 10_000_000))
+    sizes = ((3, 1000),) if setting.smoke else ((10, 64_000), (100, 64_000), (10, 10_000_000))
+    if setting.full:
+        sizes += ((100, 10_000_000),)
     for clients, parameters in sizes:
         folder = setting.folder / f"{clients}-{parameters}"
         if clients * parameters * 8 > _MOST_BYTES:  # updates and masked vectors, four bytes each
@@ -125,7 +128,7 @@ class _Run:
         for name in self.there:
             update = self.private(name, "update.safetensors")
             self.time(
-                "encode", lambda n=name, u=update: encode(self.model, u, self.up(n, "message"), params=Encoding())
+                "encode", lambda n=name, u=update: encode(self.model, u, self.up(n, "message"), params=DeltaEncoding())
             )  # type: ignore[misc]
 
     def part(self) -> Iterator[Row]:
@@ -186,7 +189,7 @@ class _Run:
         self.encode()
         messages = [self.up(name, "message") for name in there]
         plain = self.folder / "server/private/plain.safetensors"
-        self.time("aggregate", lambda: aggregate(self.model, messages, plain, params=Aggregation(), result="update"))
+        self.time("aggregate", lambda: aggregate(self.model, messages, plain, params=MeanRule(), result="update"))
         yield from self._told(there[0])
 
     def _told(self, name: str) -> Iterator[Row]:

@@ -1,28 +1,29 @@
 """TOFU's encoder: the paper's 1,000 steps of Adam against ours, one and the same update, cosine against seconds.
 
-Seconds are those of the processor, on one thread: other jobs on the machine do not count. The picture goes to
-runs/tofu-encoding.png.
+The goal is a quarter of the paper's time, at the paper's cosine or a higher one. Seconds are those of the processor, on
+one thread, one turn. At full size VGG-13 on CIFAR-10 besides. The picture goes to runs/tofu-encoding.png; more of it in
+[tofu](tofu.md).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from measuring import ROOT, SHARED_DATA, Row, Setting, seconds
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 from fedsynth_cli.app import run as command
+from stages.execution.torch_setup import set_up
 from stages.methods import tofu
 from stages.methods.params.tofu import TofuEncoding
-from stages.model_file import network_of, read_model, to_module
+from stages.models.file import network_of, read_model, to_module
 from stages.pictures.render import plain_style, png_bytes
-from stages.torch_setup import set_up
 
-ABOUT = "TOFU's encoder against the paper's: processor seconds on one thread, and the cosine that the decoder gets"
+TITLE = "TOFU's encoder against the paper's"
 _PAPER = {"solver": "paper", "objective": "whole"}
 
 
@@ -39,18 +40,23 @@ class _Encoding:
 
 
 class _Update:
-    """A client's update and the model that it is for."""
+    """A client's update and the model that it is for: untrained, or after some epochs on another client's data."""
 
-    def __init__(self, run: Path, source: list[str], arch: list[str], training: list[str]) -> None:
+    def __init__(
+        self, run: Path, source: list[str], arch: list[str], training: list[str], after: Sequence[str] = ()
+    ) -> None:
         model, update = run / "public/model-0000.safetensors", run / "clients/00/private/update-0001.safetensors"
-        data = run / "clients/00/private/data.parquet"
-        for words in (
-            ["partition", *source, "--scheme", "iid", "-o", run],
-            ["init-model", "--arch", *arch, "--like", run / "public/test.parquet", "-o", model],
-            ["train-client", model, data, *training, "-o", update],
-        ):
-            if command([*map(str, words), "--quiet"]):
-                raise RuntimeError(f"{words[0]} failed")
+        data, other = (run / f"clients/{client}/private/data.parquet" for client in ("00", "01"))
+        _do(["partition", *source, "--scheme", "iid", "-o", run])
+        _do(["init-model", "--arch", *arch, "--like", run / "public/test.parquet", "-o", model])
+        if after:
+            before, message = run / "clients/01/private/u.safetensors", run / "clients/01/outbox/m.safetensors"
+            later = run / "server/private/model-0001.safetensors"
+            _do(["train-client", model, other, *after, "-o", before])
+            _do(["encode", model, before, "-o", message])
+            _do(["decode", model, message, "--apply", "-o", later])
+            model = later
+        _do(["train-client", model, data, *training, "-o", update])
         start = read_model(model)
         _, self._shape = network_of(start.metadata, model)
         self._module = to_module(start, set_up("cpu"))
@@ -72,8 +78,13 @@ class _Update:
         return _Encoding(found.cosine, time.process_time() - start, curve)
 
 
+def _do(words: Sequence[str | Path]) -> None:
+    if command([*map(str, words), "--quiet"]):
+        raise RuntimeError(f"{words[0]} failed")
+
+
 def measure(setting: Setting) -> Iterator[Row]:
-    if setting.quick:
+    if setting.smoke:
         source = ["digits", "--clients", "5"]
         small = _Update(setting.folder / "digits", source, ["mlp"], ["--local-steps", "5"])
         yield _row("mlp on digits, 4 images, 20 steps", small.encoded(images=4, iterations=80, **_PAPER),
@@ -96,13 +107,28 @@ def measure(setting: Setting) -> Iterator[Row]:
     for images in (16, 32, 128):
         for steps in (60, 125):
             yield _alone(f"LeNet-5, {images} images, {steps} steps", lenet.encoded(images=images, iterations=steps))
+    if setting.full:
+        yield from _trained(setting, source, training)
+        yield from _vgg(setting, curves)
+    _draw(curves)
+
+
+def _trained(setting: Setting, source: list[str], training: list[str]) -> Iterator[Row]:
+    """LeNet-5 after epochs on the data of another client, where its softmax is saturated."""
+    for epochs in (1, 5, 20):
+        after = ["--local-epochs", str(epochs), *training[2:]]
+        lenet = _Update(setting.folder / f"after-{epochs}", source, ["lenet5"], training, after)
+        paper, ours = lenet.encoded(images=64, **_PAPER), lenet.encoded(images=64)
+        yield _row(f"LeNet-5 after {epochs} epochs, 64 images, 125 steps", paper, ours, goal=0.25)
+
+
+def _vgg(setting: Setting, curves: dict[str, list[tuple[str, _Encoding]]]) -> Iterator[Row]:
     source = [str(SHARED_DATA / "cifar10"), "--clients", "5"]
     training = ["--local-steps", "10", "--batch-size", "64", "--learning-rate", "0.05"]
     vgg = _Update(setting.folder / "cifar", source, ["vgg13"], training)
     paper, one = vgg.encoded(images=32, iterations=100, **_PAPER), vgg.encoded(images=32, iterations=20)
     curves["VGG-13, CIFAR-10, 32 images"] = [("the paper's, cut to 100 steps", paper), ("20 steps, ours", one)]
     yield _row("VGG-13, 32 images, 20 steps by the paper's 100", paper, one, goal=0.25)
-    _draw(curves)
 
 
 def _row(what: str, paper: _Encoding, ours: _Encoding, *, goal: float | None) -> Row:
@@ -112,15 +138,15 @@ def _row(what: str, paper: _Encoding, ours: _Encoding, *, goal: float | None) ->
         ours=str(ours),
         theirs=str(paper),
         ratio=ours.taken / paper.taken,
-        # A shorter time counts only with the cosine that the paper's steps reach.
-        goal=goal if ours.cosine >= paper.cosine else None,
+        goal=goal,
+        counts=ours.cosine >= paper.cosine,
         raw={"cosines": [ours.cosine, paper.cosine], "curves": [ours.curve, paper.curve]},
     )
 
 
 def _alone(what: str, ours: _Encoding) -> Row:
     raw = {"cosine": ours.cosine, "seconds": ours.taken}
-    return Row(what=what, against="(no peer)", ours=str(ours), theirs="", raw=raw)
+    return Row(what=what, ours=str(ours), raw=raw)
 
 
 def _draw(curves: dict[str, list[tuple[str, _Encoding]]]) -> None:
@@ -128,7 +154,7 @@ def _draw(curves: dict[str, list[tuple[str, _Encoding]]]) -> None:
 
     with plain_style():
         figure = Figure(figsize=(9.6, 3.8), layout="constrained")
-        for axes, (title, lines) in zip(figure.subplots(1, len(curves)), curves.items(), strict=True):
+        for axes, (title, lines) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
             for (label, one), colour in zip(lines, ("#555555", "#1f5fa8", "#b5652b", "#3a7d44"), strict=False):
                 axes.plot(*zip(*one.curve, strict=True), color=colour, label=label, linewidth=1.3)
                 axes.plot(one.taken, one.cosine, "o", color=colour, markersize=5)

@@ -5,11 +5,11 @@ set -eu
 FOLDER="${1:-runs/dp-family}"
 ROUNDS="${2:-40}"
 
-for recipe in dp-fedavg dp-fedavg-blur dp-fedavg-blurs fed-smp-randk fed-smp-topk dp-fedsam dp-fedsam-topk; do
+for recipe in dp-fedavg dp-fedavg-blur dp-fedavg-blurs fed-smp-randk fed-smp-moved dp-fedsam dp-fedsam-moved; do
     fedsynth run "$recipe" --rounds "$ROUNDS" --sweep seed=0,1,2 --quiet -o "$FOLDER/$recipe"
 done
 set --
-for recipe in dp-fedavg dp-fedavg-blur dp-fedavg-blurs fed-smp-randk fed-smp-topk dp-fedsam dp-fedsam-topk; do
+for recipe in dp-fedavg dp-fedavg-blur dp-fedavg-blurs fed-smp-randk fed-smp-moved dp-fedsam dp-fedsam-moved; do
     for seed in 0 1 2; do
         set -- "$@" "$FOLDER/$recipe/seed=$seed" --name "$recipe,seed=$seed"
     done

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import sys
 from typing import Annotated
@@ -9,9 +11,13 @@ from typing import Annotated
 import click
 import typer
 
-from artifacts.errors import FedsynthError
+from artifacts.errors import FedsynthError, InputError
 from fedsynth_cli.commands import COMMANDS, GROUPS, listed, load, load_group
+from fedsynth_cli.console import complain
+from fedsynth_cli.naming import renamed, shown_json
+from fedsynth_cli.plugin_option import without_plugins
 from fedsynth_cli.urls import refuse_at_home
+from stages.plugins import using
 
 INTERRUPTED = 130
 _COMPLETION = "_FEDSYNTH_COMPLETE"  # set by the shell's completion script
@@ -27,6 +33,15 @@ def _print_version(asked: bool) -> None:
 
 def _root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    plugin: Annotated[  # noqa: ARG001  (taken from the command line before the options are made: see `plugin_option`)
+        list[str] | None,
+        typer.Option(
+            "--plugin",
+            metavar="FILE.py|NAME",
+            help="Load a plug-in, a file or an installed distribution: its networks and the like become choices. May "
+            "be given several times, before or after the command; FEDSYNTH_PLUGINS names some for every command.",
+        ),
+    ] = None,
     show_version: Annotated[  # noqa: ARG001  (its callback does the work)
         bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
     ] = False,
@@ -42,6 +57,7 @@ def assemble(arguments: list[str]) -> typer.Typer:
         help="Federated learning over files: every message is a file that a person can open, count and approve.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         epilog="Start with: fedsynth run fedavg -o runs/first. Where PATH|URL stands, s3://BUCKET/NAME works too.",
     )
     app.callback()(_root)
@@ -58,11 +74,25 @@ def assemble(arguments: list[str]) -> typer.Typer:
     return app
 
 
+class _Notes(logging.Handler):
+    """What artifacts have to say beside their results, on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(renamed(record.getMessage()), err=True)
+
+
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code; errors are told on stderr in a line or two."""
     words = sys.argv[1:] if arguments is None else arguments
+    notes = logging.getLogger("fedsynth")
+    if not notes.handlers:
+        notes.addHandler(_Notes())
+        notes.propagate = False
+    as_json = "--json" in words
     try:
-        status = assemble(words)(args=words, standalone_mode=False, prog_name="fedsynth")
+        words, plugins = without_plugins(words)
+        with using(plugins):
+            status = assemble(words)(args=words, standalone_mode=False, prog_name="fedsynth")
         if status == INTERRUPTED:  # typer's word for Ctrl-C
             raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
@@ -70,19 +100,46 @@ def run(arguments: list[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except click.ClickException as error:
-        click.echo(f"fedsynth: {error.format_message()}", err=True)
         context = getattr(error, "ctx", None)
-        if context is not None:
-            click.echo(f"Try: {context.command_path} --help", err=True)
-        return error.exit_code
+        hint = f"\nTry: {context.command_path} --help" if context is not None else ""
+        return _fail(f"{error.format_message()}{hint}", error.exit_code, as_json)
     except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("fedsynth: interrupted. Whatever was written is whole; run again to go on.", err=True)
-        return INTERRUPTED
+        return _fail("interrupted. Whatever was written is whole; run again to go on.", INTERRUPTED, as_json)
     except FedsynthError as error:
         if os.environ.get("FEDSYNTH_DEBUG"):
             raise
-        click.echo(f"fedsynth: {error}", err=True)
-        return error.exit_code
+        return _fail(str(error), error.exit_code, as_json and not error.is_told)
+    except OSError as error:
+        if os.environ.get("FEDSYNTH_DEBUG"):
+            raise
+        return _fail(_refusal(error), InputError.exit_code, as_json)
+    except SystemExit:
+        # How typer and rich end when the reader of a pipe, such as `head`, has seen enough: that is no failure.
+        if _reader_left():
+            return 0
+        raise
+
+
+def _reader_left() -> bool:
+    """Whether stdout was a pipe that nobody reads any more: typer then wraps it, rich turns it to the null device."""
+    if isinstance(sys.stdout, click.utils.PacifyFlushWrapper):
+        return True
+    return os.path.sameopenfile(sys.stdout.fileno(), os.open(os.devnull, os.O_WRONLY))
+
+
+def _fail(text: str, code: int, as_json: bool) -> int:
+    """Say what went wrong on stderr; a pipeline that asked for JSON gets it on stdout as well."""
+    complain(f"fedsynth: {text}")
+    if as_json:
+        first = text.partition("\n")[0]
+        sys.stdout.write(shown_json(json.dumps({"error": first, "code": code}, ensure_ascii=False)) + "\n")
+    return code
+
+
+def _refusal(error: OSError) -> str:
+    """What the operating system would not do: of a disk, a folder for temporary files, a pipe."""
+    where = f"{renamed(str(error.filename))}: " if error.filename else ""
+    return f"{where}{error.strerror or error}. Whatever was written is whole; mend that and run again."
 
 
 def main() -> None:

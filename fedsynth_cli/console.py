@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from fedsynth_cli.naming import renamed, stdout
-from stages.progress import Report, silent
+from fedsynth_cli.naming import shortened, shown, shown_json
+from stages.execution.progress import Report, silent
 from stages.words import human_bytes as human_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from stages.evaluate.measurement import Table
+
+
+_UNLIMITED = 1_000_000
 
 
 class Output:
@@ -33,7 +39,7 @@ class Output:
             summary = {**summary, "held": held}
             self.warn(f"held, not sent: {', '.join(held)}. Let it leave with fedsynth release.")
         if self._json:
-            stdout().write(json.dumps(summary, ensure_ascii=False) + "\n")
+            sys.stdout.write(shown_json(json.dumps(summary, ensure_ascii=False)) + "\n")
             return
         if self._quiet:
             return
@@ -44,11 +50,11 @@ class Output:
         width = max(len(name) for name in summary)
         for name, value in summary.items():
             text = ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
-            console.print(f"{name.replace('_', ' '):<{width}}  {text}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"{name.replace('_', ' '):<{width}}  {text}", soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """What the user must know although the work was done; on stderr, `--quiet` notwithstanding."""
-        sys.stderr.write(f"warning: {renamed(text)}\n")
+        complain(f"warning: {text}")
 
     @contextlib.contextmanager
     def progress(self, description: str) -> Iterator[Report]:
@@ -60,20 +66,20 @@ class Output:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = [
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", markup=False),
         ]
         with Progress(*columns, console=Console(stderr=True)) as bar:
-            task = bar.add_task(description, total=None, text="")
-            yield lambda done, total, text: bar.update(task, completed=done, total=total, text=text)
+            task = bar.add_task(shown(description), total=None, text="")
+            yield lambda done, total, text: bar.update(task, completed=done, total=total, text=shown(text))
 
 
 def _held(summary: Mapping[str, Any]) -> list[str]:
     """Where the outputs wait, if they went into `pending/` instead of their outbox."""
-    from artifacts.gate import destination
+    from artifacts.ledgers.gate import destination
 
     out = summary.get("out", [])
     named = [Path(name) for name in (out if isinstance(out, list) else [out])]
@@ -81,20 +87,49 @@ def _held(summary: Mapping[str, Any]) -> list[str]:
     return [str(path) for path in waits if path not in named and path.exists()]
 
 
+def complain(text: str) -> None:
+    """A line on stderr."""
+    sys.stderr.write(f"{shown(shortened(text))}\n")
+    sys.stderr.flush()
+
+
 def stdout_console() -> Console:
+    """What is printed on it is text and nothing else: no markup, and no letters that a terminal obeys."""
     from rich.console import Console
+    from rich.text import Text
 
-    return Console(file=cast(IO[str], stdout()))
+    class Plain(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            super().print(*(Text(shown(one)) if isinstance(one, str) else one for one in objects), **options)
+
+    # A file or another program has no columns to fit into.
+    return Plain() if sys.stdout.isatty() or "COLUMNS" in os.environ else Plain(width=_UNLIMITED, soft_wrap=True)
 
 
-def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
-    """A table that fits the terminal: numbers to the right, long texts folded."""
-    from rich.table import Table
+def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table that fits the terminal: numbers to the right, long texts folded, a list line by line."""
+    from rich.table import Table as Drawn
+    from rich.text import Text
 
     numeric = [all(isinstance(row[i], int | float) for row in rows) and bool(rows) for i in range(len(columns))]
-    shown = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    drawn = Drawn(box=None, pad_edge=False)
     for name, right in zip(columns, numeric, strict=True):
-        shown.add_column(name, justify="right" if right else "left", overflow="fold", header_style="bold")
+        drawn.add_column(Text(shown(name)), justify="right" if right else "left", overflow="fold", header_style="bold")
     for row in rows:
-        shown.add_row(*(f"{cell:,}" if isinstance(cell, int) else renamed(str(cell)) for cell in row))
-    console.print(shown)
+        drawn.add_row(*(Text(_cell(value)) for value in row))
+    console.print(drawn)
+
+
+def show(console: Console, parts: Iterable[Table | str]) -> None:
+    """Tables and sentences, one below the other."""
+    for part in parts:
+        if isinstance(part, str):
+            console.print(part)
+        else:
+            table(console, part.columns, part.rows)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return "\n".join(shown(str(line)) for line in value)
+    return f"{value:,}" if isinstance(value, int) else shown(str(value))

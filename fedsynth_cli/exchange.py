@@ -7,19 +7,19 @@ client's name from a path finds it there.
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import shutil
 from pathlib import Path
 
-from artifacts import any_file, envelope_file
 from artifacts.errors import FedsynthError, InputError, UsageError
-from artifacts.folder_state import State, states
+from artifacts.formats import CONTENT, Format, describe, envelope_file, format_named
+from artifacts.formats.plain_data import read_json
 from artifacts.places import OUTBOX, PENDING, PRIVATE
-from artifacts.remote import Remote
-from artifacts.scratch import cache_folder
-from artifacts.url import is_url, local_path
-from fedsynth_cli.urls import LOCAL, OUTPUTS
+from artifacts.storage.folder_state import State, states
+from artifacts.storage.remote import Remote
+from artifacts.storage.url import is_url, local_path
+from artifacts.writing.scratch import cache_folder
+from fedsynth_cli.urls import Use
 
 # What these write tells of private data, or who takes part.
 _PRIVATE_COMMANDS = frozenset({"train-client", "train-generator", "synthesize", "encode", "sample-clients"})
@@ -51,18 +51,18 @@ class Exchange:
         remotes = [*filter(None, self._inputs.values()), *self._outputs.values()]
         return {f"{self._root(remote)}/{remote.store.scheme}/": f"{remote.store.scheme}://" for remote in remotes}
 
-    def local(self, name: str, text: str) -> str:
+    def local(self, name: str, use: Use, text: str) -> str:
         """The path that the command sees. Nothing is fetched before all are known to be right."""
         path = local_path(text) if is_url(text) else Path(text)
         if path is not None:
-            if name not in OUTPUTS:
+            if not use.written:
                 self._inputs.setdefault(path)
             return str(path) if is_url(text) else text
         remote = Remote.parse(text)
-        if name in LOCAL:
-            raise UsageError(f"--{name} {remote}: not by URL, as {LOCAL[name]}. Give a path.")
+        if use.why_local:
+            raise UsageError(f"--{name} {remote}: not by URL, as {use.why_local}. Give a path.")
         path = remote.under(self._root(remote))
-        if name in OUTPUTS:
+        if use.written:
             refuse_leaving(remote)
             if self._command in _PRIVATE_COMMANDS:
                 _refuse_private(remote)
@@ -139,12 +139,12 @@ class Exchange:
 
 def _fetch(remote: Remote, path: Path) -> None:
     if remote.find() is None and remote.is_folder():
-        from stages.run_mirror import fetch_run
+        from stages.run_folder.mirror import fetch_run
 
         fetch_run(remote, path)
         return
     remote.fetch(path)
-    envelope = remote.beside(remote.key.name + envelope_file.SUFFIX)
+    envelope = remote.beside(remote.key.name + Format.ENVELOPES)
     if envelope.find() is not None:
         envelope.fetch(envelope_file.beside(path))
 
@@ -159,17 +159,17 @@ def _refuse_private(remote: Remote) -> None:
 
 def _is_private(path: Path) -> bool:
     """Whether a file says that it is private; one that cannot be read is for the stage to refuse."""
-    if path.suffix not in (".parquet", ".safetensors") or not path.is_file():
+    if format_named(path) not in CONTENT or not path.is_file():
         return False
     with contextlib.suppress(FedsynthError):
-        return any_file.scan(path).metadata.custody == "private"
+        return describe(path).metadata.custody == "private"
     return False
 
 
 def _says_private(path: Path) -> bool:
     """Whether a file that was written is private: an artifact, or metrics."""
     if path.suffix == ".json":
-        with contextlib.suppress(ValueError):
-            found = json.loads(path.read_bytes())
+        with contextlib.suppress(ValueError, OSError):
+            found = read_json(path)
             return isinstance(found, dict) and found.get("custody") == "private"
     return _is_private(path)

@@ -1,16 +1,16 @@
-"""What a copy in a private folder is called towards the user: the URL that they typed."""
+"""How texts are shown: copies in a private folder by the URL that was typed, names from files without their tricks."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
+import json
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import IO, Any
 
 from artifacts.errors import FedsynthError
 
+_MOST_LETTERS = 980
 _NAMES: ContextVar[Mapping[str, str]] = ContextVar("names", default=MappingProxyType({}))
 
 
@@ -32,15 +32,28 @@ def renamed(text: str) -> str:
     return text
 
 
-class RenamedOutput:
-    """Standard output, on which copies have their names; for rich, which writes a printed text in one piece."""
+def shown(text: str) -> str:
+    """A text as it may stand on a screen: what would move the cursor, colour or reorder letters is spelt out.
 
-    def write(self, text: str) -> int:
-        return sys.stdout.write(renamed(text))
+    Names of files, tensors, columns and classes come from other people. A line feed in them is spelt out as well.
+    """
+    text = renamed(text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(sys.stdout, name)
+
+def shown_lines(text: str) -> str:
+    """The same for a text that has lines and tabs of its own."""
+    return "\n".join("\t".join(map(shown, line.split("\t"))) for line in text.split("\n"))
 
 
-def stdout() -> IO[str] | RenamedOutput:
-    return RenamedOutput() if _NAMES.get() else sys.stdout
+def shown_json(text: str) -> str:
+    """The same for JSON, which is still the same JSON."""
+    text = renamed(text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def shortened(text: str) -> str:
+    """No more than fits on a screen: a value from a file may be of any length."""
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 300]} … {text[-250:]}"

@@ -17,10 +17,15 @@ import typer
 
 from artifacts.errors import UsageError
 from artifacts.places import in_outbox, pending_for
-from fedsynth_cli.urls import PathOrUrl
+from fedsynth_cli.urls import KEPT, WRITTEN, PathOrUrl
 from stages.hyperparameters import HyperParameters, Variants
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.", show_default=False)]
+Out = Annotated[Path, WRITTEN, typer.Option("--out", "-o", help="Where to write.", show_default=False)]
+MaybeOut = Annotated[
+    Path | None,
+    WRITTEN,
+    typer.Option("--out", "-o", help="Where to write; without it the result is only printed.", show_default=False),
+]
 OutOrUrl = Annotated[
     str, typer.Option("--out", "-o", help="Where to write.", show_default=False, click_type=PathOrUrl())
 ]
@@ -33,10 +38,12 @@ Client = Annotated[
 ]
 Key = Annotated[
     Path | None,
+    KEPT,
     typer.Option("--key", help="The client's key; else client.key in its private/.", show_default=False),
 ]
 ServerKey = Annotated[
     Path | None,
+    KEPT,
     typer.Option("--key", help="The server's key; else server.key in its private/.", show_default=False),
 ]
 Roster = Annotated[Path, typer.Option("--roster", help="The verify keys of everybody.", show_default=False)]
@@ -89,13 +96,13 @@ class Given:
     preset: str | None
 
     @overload
-    def resolve(self, declared: type[P], **fixed: Any) -> P: ...
+    def resolve(self, declared: type[P], **facts: Any) -> P: ...
 
     @overload
-    def resolve(self, declared: Variants, **fixed: Any) -> Any: ...
+    def resolve(self, declared: Variants[P], **facts: Any) -> P: ...
 
-    def resolve(self, declared: type[P] | Variants, **fixed: Any) -> Any:
-        """The parameters by precedence; `fixed` values were decided by the command itself."""
+    def resolve(self, declared: type[P] | Variants[P], **facts: Any) -> Any:
+        """The parameters by precedence; `facts` are what the command found in its inputs."""
         values: dict[str, Any] = {}
         if self.preset is not None:
             from stages.recipes.recipe import load_recipe
@@ -103,13 +110,14 @@ class Given:
             name, _, preset = self.preset.partition("/")
             values |= load_recipe(name, preset or None).section(self.command)
         if self.params_file is not None:
-            from stages.recipes.params_file import read_section
+            from stages.recipes.params_file import load_plugins, read_section
 
+            load_plugins(self.params_file)
             values |= read_section(self.params_file, self.command)
         values = {k.replace("-", "_"): v for k, v in values.items()}
-        values |= {k: v for k, v in self.flags.items() if v is not None} | fixed
+        values |= {k: v for k, v in self.flags.items() if v is not None}
         try:
-            return declared.from_mapping({k: v for k, v in values.items() if k not in _NOT_HYPER})
+            return declared.from_mapping({k: v for k, v in values.items() if k not in _NOT_HYPER}, facts)
         except ValueError as error:
             raise UsageError(f"{error}.") from error
 
@@ -129,7 +137,7 @@ def numbers(text: str | None, flag: str, most: int = 10_000_000) -> list[int]:
 
 
 def hyper_options(
-    command: str, declared: type[HyperParameters] | Variants
+    command: str, declared: type[HyperParameters] | Variants[Any]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command one option for each declared field, `--params` and `--preset`; it receives `given: Given`."""
 
@@ -140,7 +148,7 @@ def hyper_options(
             for parameter in inspect.signature(function).parameters.values()
             if parameter.name != "given"
         ]
-        fields = _flags(declared.classes if isinstance(declared, Variants) else (declared,))
+        fields = _flags(declared)
         extra = [_option(flag) for flag in fields.values()]
         extra.append(_keyword("params", ParamsFile, None))
         extra.append(_keyword("preset", Preset, None))
@@ -162,43 +170,70 @@ def hyper_options(
 
 @dataclass
 class _Flag:
-    """A hyper-parameter as an option: what the variants of a command say of it, each once."""
+    """A hyper-parameter as an option: what the variants of a command say of it, each once.
+
+    `defaults` has the default in words, by the variants that have it.
+    """
 
     name: str
     hint: Any
     texts: list[str]
-    notes: list[str]
+    symbols: list[str]
+    defaults: dict[str, list[str]]
     panel: str | None
 
     @classmethod
-    def of(cls, field: dataclasses.Field[Any], hint: Any) -> _Flag:
+    def of(cls, field: dataclasses.Field[Any], hint: Any, owners: Sequence[str]) -> _Flag:
         about = field.metadata
-        notes = [about["symbol"]] if about["symbol"] else []
+        default = ""
         if field.default is not None and not isinstance(field.default, bool):
-            notes.append(f"default {field.default}, {'as in the paper' if about['source'] == 'paper' else 'ours'}")
+            default = f"default {field.default}, {'as in the paper' if about['source'] == 'paper' else 'ours'}"
+        elif field.default is None and type(None) not in get_args(hint):
+            default = "needed"
         if get_origin(hint) is not Literal and get_args(hint):
             hint = next(option for option in get_args(hint) if option is not type(None))
-        return cls(field.name, hint, [about["text"].rstrip(".")], notes, about["panel"] or None)
+        symbols = [about["symbol"]] if about["symbol"] else []
+        return cls(
+            field.name, hint, [about["text"].rstrip(".")], symbols, {default: list(owners)}, about["panel"] or None
+        )
 
     def join(self, other: _Flag) -> None:
         """The same name in another variant: it takes the words of both, and belongs to no one's panel."""
         if get_origin(self.hint) is Literal:
             self.hint = Literal[tuple(dict.fromkeys([*get_args(self.hint), *get_args(other.hint)]))]
         self.texts += [text for text in other.texts if text not in self.texts]
-        self.notes = self.notes if self.notes == other.notes else []
+        self.symbols += [symbol for symbol in other.symbols if symbol not in self.symbols]
+        for default, owners in other.defaults.items():
+            self.defaults.setdefault(default, []).extend(owners)
         self.panel = self.panel if self.panel == other.panel else None
 
+    @property
+    def notes(self) -> str:
+        """Symbols and defaults; where variants differ, each default with the variants that have it."""
+        alike = len(self.defaults) == 1
+        said = [
+            f"{', '.join(owners)}: {default}" if owners and not (alike and default != "needed") else default
+            for default, owners in self.defaults.items()
+            if default
+        ]
+        return "; ".join([*([" or ".join(self.symbols)] if self.symbols else []), *said])
 
-def _flags(declarations: Sequence[type[HyperParameters]]) -> dict[str, _Flag]:
+
+def _flags(declared: type[HyperParameters] | Variants[Any]) -> dict[str, _Flag]:
     found: dict[str, _Flag] = {}
-    for declared in declarations:
-        hints = get_type_hints(declared)
-        for field in dataclasses.fields(declared):
-            flag = _Flag.of(field, hints[field.name])
+    family = declared if isinstance(declared, Variants) else None
+    for member in [declared] if isinstance(declared, type) else declared.classes:
+        hints = get_type_hints(member)
+        for field in dataclasses.fields(member):
+            if field.name not in member.names():
+                continue  # a fact about the inputs, which nobody gives
+            flag = _Flag.of(field, hints[field.name], family.words_of(member) if family is not None else ())
             if field.name in found:
                 found[field.name].join(flag)
             else:
                 found[field.name] = flag
+    if family is not None:
+        found[family.key].defaults = {f"default {family.default}": []}
     return found
 
 
@@ -209,7 +244,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 def _option(flag: _Flag) -> inspect.Parameter:
     """`--name` with its texts, its paper symbol and its default; absent means «not said»."""
     text = ". Or: ".join(flag.texts)
-    text = text[:1].upper() + text[1:] + (f" ({'; '.join(flag.notes)})." if flag.notes else ".")
+    text = text[:1].upper() + text[1:] + (f" ({flag.notes})." if flag.notes else ".")
     name = "--" + flag.name.replace("_", "-")
     settings: dict[str, Any] = {"help": text, "show_default": False, "rich_help_panel": flag.panel}
     base: Any = flag.hint

@@ -7,25 +7,32 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from typer.models import TyperPath
+from typer.models import ParameterInfo, TyperPath
 
 from artifacts.errors import FedsynthError, UsageError
-from artifacts.url import is_url, local_path
+from artifacts.storage.url import is_url, local_path
 from fedsynth_cli.naming import named
-from stages.progress import Report
+from stages.execution.progress import Report
 
-# Options that name what is written. All others are read, but for those that stay on this machine.
-OUTPUTS = frozenset(
-    {"out", "state_out", "metrics", "picture", "confusion", "csv", "surface", "sheet", "pairs", "images"}
-)
-LOCAL = {
-    "key": "a key stays on the machine where it was made",
-    "curve": "it is changed in place",
-    "root": "torchvision reads a folder",
-}
+
+@dataclass(frozen=True)
+class Use:
+    """How a command uses a path, declared beside the option: `Annotated[Path, WRITTEN, typer.Option(…)]`.
+
+    A path without a declaration is read. `why_local` is why it cannot be a URL.
+    """
+
+    written: bool = False
+    why_local: str = ""
+
+
+READ, WRITTEN = Use(), Use(written=True)
+KEPT = Use(why_local="a key stays on the machine where it was made")
+FOLDER = Use(why_local="torchvision reads a folder")
 # Commands that work in a participant's own folder, with its key and its ledgers.
 AT_HOME = frozenset({"keygen", "identity", "release", "sign", "secagg", "receipt", "federate"})
 # Arguments that are a name or a path.
@@ -55,9 +62,9 @@ def with_urls(command: str, function: Callable[..., None]) -> Callable[..., None
     hints = get_type_hints(function, include_extras=True)
     own = inspect.signature(function).parameters
     paths = {name for name in own if is_path(hints[name])}
-    maybe = paths | {name for name in own if (command, name) in _NAMES_OR_PATHS}
+    uses = {name: use_of(hints[name]) for name in own if name in paths or (command, name) in _NAMES_OR_PATHS}
     parameters = [
-        parameter.replace(annotation=_retyped(name, hints[name]) if name in paths else hints[name])
+        parameter.replace(annotation=_retyped(hints[name]) if name in paths else hints[name])
         for name, parameter in own.items()
     ]
 
@@ -65,8 +72,8 @@ def with_urls(command: str, function: Callable[..., None]) -> Callable[..., None
         function(**values | {name: _each(Path, values[name]) for name in paths})
 
     def wrapper(**values: Any) -> None:
-        if any(is_url(text) for name in maybe for text in texts_of(values[name])):
-            _exchanged(command, values, maybe, call)
+        if any(is_url(text) for name in uses for text in texts_of(values[name])):
+            _exchanged(command, values, uses, call)
         else:
             call(values)
 
@@ -86,9 +93,9 @@ def run_folder(out: str, *, secure: bool) -> Iterator[tuple[Path, Callable[[Repo
     if path is not None:
         yield path, lambda report: report
         return
-    from artifacts.remote import Remote
+    from artifacts.storage.remote import Remote
     from fedsynth_cli.exchange import refuse_leaving
-    from stages.run_mirror import mirrored
+    from stages.run_folder.mirror import mirrored
 
     if secure:
         raise UsageError(
@@ -107,18 +114,25 @@ def is_path(hint: Any) -> bool:
     return hint is Path or any(is_path(part) for part in get_args(hint) if isinstance(part, type) or get_origin(part))
 
 
+def use_of(hint: Any) -> Use:
+    """What a parameter's annotation declares."""
+    return next((note for note in get_args(hint) if isinstance(note, Use)), READ)
+
+
 def texts_of(value: Any) -> list[str]:
     """What was typed for a parameter: nothing, one text or several."""
     return [] if value is None else [value] if isinstance(value, str) else list(value)
 
 
-def _exchanged(command: str, values: dict[str, Any], maybe: set[str], call: Callable[[dict[str, Any]], None]) -> None:
-    from artifacts.scratch import cache_folder, scratch
+def _exchanged(
+    command: str, values: dict[str, Any], uses: dict[str, Use], call: Callable[[dict[str, Any]], None]
+) -> None:
+    from artifacts.writing.scratch import cache_folder, scratch
     from fedsynth_cli.exchange import Exchange
 
     with scratch(cache_folder(), "url") as folder:
         exchange = Exchange(command, folder, force=bool(values.get("force")), private=values.get("private") is True)
-        local = {name: _each(functools.partial(exchange.local, name), values[name]) for name in maybe}
+        local = {name: _each(functools.partial(exchange.local, name, use), values[name]) for name, use in uses.items()}
         with named(exchange.names):
             exchange.fetch()
             try:
@@ -135,11 +149,11 @@ def _each(change: Callable[[str], Any], value: Any) -> Any:
     return [change(text) for text in value]
 
 
-def _retyped(name: str, hint: Any) -> Any:
+def _retyped(hint: Any) -> Any:
     """The annotation with text in the place of the path: `Path` itself would make one slash of two."""
     base, *notes = get_args(hint)
-    about = copy.copy(notes[0])
-    about.click_type = TyperPath() if name in LOCAL else PathOrUrl()
+    about = copy.copy(next(note for note in notes if isinstance(note, ParameterInfo)))
+    about.click_type = TyperPath() if use_of(hint).why_local else PathOrUrl()
     parts = get_args(base)
     if base is Path:
         return Annotated[str, about]

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from artifacts import atomic
 from artifacts.errors import InputError, UsageError
 from artifacts.publish import prepare
+from artifacts.writing import atomic
+from stages.execution.progress import Report, Summary, silent
 from stages.privacy import renyi
 from stages.privacy.accountant import (
     INFINITE,
@@ -29,10 +30,9 @@ from stages.privacy.accountant import (
     planned,
 )
 from stages.privacy.events import Adjacency, PrivacyEvent, alone, distinct
-from stages.progress import Report, Summary, silent
 
 if TYPE_CHECKING:
-    from stages.charges import Charged  # `plan` reads no file, and pyarrow takes a third of a second to load
+    from stages.run_folder.charges import Charged  # `plan` reads no file, and pyarrow takes a third of a second to load
 
 _MOST_POINTS = 50  # of a curve: a loss distribution takes a tenth of a second
 _COLUMNS = ("client", "unit", "round", "epsilon_pld", "epsilon_rdp", "rest_pld", "rest_rdp")
@@ -53,8 +53,8 @@ def account(
 
     Any list of Rényi orders gives a bound. The fine one is the lowest; `papers` gives the figures that papers print.
     """
-    _prepare(csv, picture, delta, force=force)
-    from stages.charges import read_charges
+    _prepare(csv, picture, delta)
+    from stages.run_folder.charges import read_charges
 
     found = read_charges(targets)
     try:
@@ -66,7 +66,7 @@ def account(
             if csv is not None or picture is not None:
                 curve += _curve(who, unit, files, delta, orders)
             report(number, len(groups), who)
-        units = {unit for who, unit in groups if who != "server"} - {""}
+        units = {unit for _, unit in groups} - {""}
         totals = [_total(unit, groups, delta, orders) for unit in sorted(units)]
     except ValueError as error:
         raise InputError(f"{error}.") from error
@@ -95,7 +95,7 @@ def plan(
     `participation` adds what FedLAP-DP's Theorem A.8 says with its two rates, q₁ = C·q for the first step of a round.
     That is a calculation only: whoever sees the outbox sees who took part (privacy contract, rule 4), so q₁ = q₂ here.
     """
-    _prepare(csv, picture, delta, force=force)
+    _prepare(csv, picture, delta)
     if (noise_multiplier is None) == (target_epsilon is None):
         raise UsageError("account plan takes either --noise-multiplier or --target-epsilon.")
     try:
@@ -157,20 +157,25 @@ def _events(files: Iterable[Charged], unit: str) -> list[PrivacyEvent]:
 
 
 def _of_unit(file: Charged, unit: str) -> list[PrivacyEvent]:
-    """The file's events about this unit. One about whole clients holds for records too, with half the noise.
+    """The file's events as events about this unit. One about whole clients holds for records too, with half the noise.
 
-    A record that comes or goes changes what its client contributes, by up to 2C.
+    A record that comes or goes changes what its client contributes, by up to 2C. The other way there is none: whatever
+    was noised for single records has no ε for whole clients (`_uncovered`).
     """
-    mine = [event for event in file.events if event.unit == unit]
-    if mine or unit != "record":
-        return mine
-    return [dataclasses.replace(e, unit="record", noise_multiplier=e.noise_multiplier / 2) for e in file.events]
+    if unit != "record":
+        return [event for event in file.events if event.unit == unit]
+    return [e if e.unit == "record" else _for_records(e) for e in file.events]
+
+
+def _for_records(event: PrivacyEvent) -> PrivacyEvent:
+    """An event about whole clients, as one about their records; its draw keeps amplifying one release alone."""
+    return dataclasses.replace(event, unit="record", noise_multiplier=event.noise_multiplier / 2)
 
 
 def _uncovered(file: Charged, unit: str) -> str:
     """Why the file has no ε for this unit: noise for single records does not hide a client."""
-    if not file.uncovered and unit == "client" and not _of_unit(file, unit):
-        return "its events are about records, not about whole clients"
+    if not file.uncovered and unit == "client" and any(event.unit == "record" for event in file.events):
+        return "some of its noise is for single records, not for whole clients"
     return file.uncovered
 
 
@@ -187,7 +192,11 @@ def _row(who: str, unit: str, files: Sequence[Charged], delta: float, orders: Or
         "events": len(events),
         "epsilon": epsilon_json(INFINITE if uncovered else rest),
         "rest": epsilon_json(rest) if uncovered and events else None,
-        "alone": epsilon_json(_alone(files, unit, delta, orders)) if any(e.shares > 1 for e in events) else None,
+        "alone": (
+            epsilon_json(_alone(files, unit, delta, orders))
+            if who != "server" and any(e.shares > 1 for e in events)
+            else None
+        ),
         "uncovered": uncovered,
     }
 
@@ -198,12 +207,30 @@ def _alone(files: Sequence[Charged], unit: str, delta: float, orders: Orders) ->
 
 
 def _total(unit: str, groups: dict[tuple[str, str], list[Charged]], delta: float, orders: Orders) -> dict[str, Any]:
-    """Rule 5: the maximum if people are disjoint, else the composition."""
-    mine = [files for (who, of), files in groups.items() if of == unit and who != "server"]
-    disjoint, together = across([_events(files, unit) for files in mine], delta=delta, orders=orders)
-    if any(_uncovered(file, unit) for (who, _), files in groups.items() for file in files if who != "server"):
+    """Over all that left (rules 5 and 31): the maximum if people are disjoint, else the composition.
+
+    What the server added noise to is one more release of everybody's data. Its other events are the clients' own, and
+    count here only where no client's files are at hand.
+    """
+    clients = {who: files for (who, _), files in groups.items() if who != "server"}
+    server = next((files for (who, _), files in groups.items() if who == "server"), [])
+    noised = [event for event in _events(server, unit) if event.trust == "server" or not clients]
+    each = [[*_events(files, unit), *noised] for files in clients.values()] or [noised]
+    disjoint, together = across(each, delta=delta, orders=orders, of_all=noised)
+    bare = [(file, why) for files in (*clients.values(), server) for file in files if (why := _uncovered(file, unit))]
+    if bare:
         disjoint, together = INFINITE, INFINITE
-    return {"unit": unit, "if_disjoint": epsilon_json(disjoint), "if_one_is_in_all": epsilon_json(together)}
+    sent_on = INFINITE if any(_uncovered(file, unit) for file in server) else epsilon(
+        _events(server, unit), delta=delta, orders=orders
+    )  # fmt: skip
+    return {
+        "unit": unit,
+        "if_disjoint": epsilon_json(disjoint),
+        "if_one_is_in_all": epsilon_json(together),
+        # To all but the server, which is trusted with what the clients sent: what it sent on, by all of its events.
+        "trusting_the_server": epsilon_json(sent_on) if server else None,
+        "why": f"{bare[0][0].where}: {bare[0][1]}" if bare else None,
+    }
 
 
 def _curve(who: str, unit: str, files: Sequence[Charged], delta: float, orders: Orders) -> list[CurveRow]:
@@ -230,12 +257,12 @@ def thinned(rounds: Sequence[int]) -> list[int]:
     return [rounds[i * last // (_MOST_POINTS - 1)] for i in range(_MOST_POINTS)]
 
 
-def _prepare(csv: Path | None, picture: Path | None, delta: float, *, force: bool) -> None:
+def _prepare(csv: Path | None, picture: Path | None, delta: float) -> None:
     if not 0 < delta < 1:
         raise UsageError(f"--delta must lie between 0 and 1, found {delta!r}.")
     for path in (csv, picture):
         if path is not None:
-            prepare(path, "public", force=force)
+            prepare(path, "public")
 
 
 def _write(csv: Path | None, picture: Path | None, curve: Sequence[CurveRow], delta: float, *, force: bool) -> None:

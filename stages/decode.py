@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from artifacts import lineage, tensors_file
-from artifacts.kinds import Custody
+from artifacts.formats import tensors_file
+from artifacts.kinds import KINDS, Custody
+from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
 from artifacts.places import Place, is_leaving
 from artifacts.publish import prepare
-from stages.messages import read_update
+from stages.execution.progress import Summary
 from stages.methods.averaging import apply_update
-from stages.model_file import read_model, round_of
-from stages.next_model import with_past
-from stages.progress import Summary
-from stages.versions import versions
+from stages.models.file import read_model, round_of
+from stages.models.messages import made_by, read_update, refuse_one_share
+from stages.models.next_model import with_past
 
 
 def decode(model: Path, message: Path, out: Path, *, apply: bool = False, force: bool = False) -> Summary:
@@ -23,11 +23,12 @@ def decode(model: Path, message: Path, out: Path, *, apply: bool = False, force:
     at_client = place is not None and not place.is_server
     start = read_model(model)
     source = read_update(message, start)
+    refuse_one_share(message, source.metadata)
     custody: Custody = "private" if at_client else "downlink" if apply and is_leaving(out) else "server"
-    if apply and source.metadata.kind == "proxy" and not is_leaving(out):
+    if apply and KINDS[source.metadata.kind].encoded and not is_leaving(out):
         # Whoever has the model and the proxy can make this: the same file everywhere, byte for byte.
         custody = "public"
-    prepare(out, custody, force=force)
+    prepare(out, custody)
     round = round_of(start) + 1
     metadata = Metadata(
         kind="model" if apply else "update",
@@ -46,7 +47,7 @@ def decode(model: Path, message: Path, out: Path, *, apply: bool = False, force:
         privacy=source.metadata.privacy,
         disclosures=source.metadata.disclosures,
         simulation=source.metadata.simulation,
-        versions=versions("numpy", *(["torch"] if source.metadata.kind == "proxy" else [])),
+        **made_by([source.metadata.kind]),
     )
     if apply:
         metadata = with_past(metadata, start.metadata)

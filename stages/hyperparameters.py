@@ -3,22 +3,95 @@
 A stage's parameters are a frozen, keyword-only dataclass whose fields are made with `hyper`. Each field says
 its paper symbol, its default, and whether that default is the paper's or ours. Classes check themselves when
 made and raise `ValueError` with the parameter, its range and the value found.
+
+A field holds the value that is used. Where the default follows from another parameter it is a `By`, replaced by its
+value when the class is made. `None` means that the feature is off, never «some default that is written elsewhere»; a
+field whose type has no None but whose default is None must be given. A field with `when` has an effect only then:
+elsewhere it may not be given, and the metadata leave it out.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_args, get_origin, get_type_hints
 
 Source = Literal["paper", "ours"]
+H = TypeVar("H", bound="HyperParameters")
+M = TypeVar("M", bound="HyperParameters")
 
 
-def hyper(default: Any, text: str, *, symbol: str = "", source: Source = "ours", panel: str = "") -> Any:
-    """A field of a hyper-parameter class. `panel` groups the options of one algorithm in `--help`."""
-    meta = {"text": text, "symbol": symbol, "source": source, "panel": panel}
+class By:
+    """A default that follows from another parameter: `By("solver", {"paper": 1000, "residuals": 125})`.
+
+    `unless` names a parameter that replaces this one, as steps replace epochs: where it has a value, this has none.
+    """
+
+    def __init__(self, name: str, values: Mapping[Any, Any], *, unless: str | None = None) -> None:
+        self.name, self.values, self.unless = name, dict(values), unless
+
+    def of(self, params: Any) -> Any:
+        other = None if self.unless is None else getattr(params, self.unless)
+        if other is not None and not isinstance(other, By):
+            return None
+        return self.values.get(getattr(params, self.name))
+
+    def __str__(self) -> str:
+        flag = f"--{self.name.replace('_', '-')}"
+        said = {word: f"with {word}" if word is not None else f"without {flag}" for word in self.values}
+        return ", ".join(f"{value} {said[word]}" for word, value in self.values.items() if value is not None)
+
+
+@dataclass(frozen=True)
+class When:
+    """The condition under which a parameter has an effect, and the words for it: `--mu goes with <words>`."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class PluginRecord:
+    """Which plug-in a class comes from, as files state it: `NAME [VERSION] sha256:DIGEST`, the digest of its source."""
+
+    name: str
+    version: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.name, self.version, f"sha256:{self.sha256}")))
+
+    @classmethod
+    def parse(cls, text: Any) -> PluginRecord:
+        found = _PLUGIN.fullmatch(text) if isinstance(text, str) else None
+        if found is None:
+            raise ValueError(f"{text!r} names no plug-in: a name and sha256:DIGEST are needed")
+        return cls(found["name"], found["version"] or "", found["sha256"])
+
+
+_PLUGIN = re.compile(r"(?P<name>[\w.-]{1,64})( (?P<version>[\w.+!-]{1,40}))? sha256:(?P<sha256>[0-9a-f]{64})", re.ASCII)
+
+
+def hyper(
+    default: Any,
+    text: str,
+    *,
+    symbol: str = "",
+    source: Source = "ours",
+    panel: str = "",
+    when: When | None = None,
+    is_fact: bool = False,
+) -> Any:
+    """A field of a hyper-parameter class. `panel` groups the options of one algorithm in `--help`.
+
+    A fact is known from the stage's inputs: nobody may give it, and the metadata state it elsewhere.
+    """
+    meta = {"text": text, "symbol": symbol, "source": source, "panel": panel, "when": when, "is_fact": is_fact}
     return dataclasses.field(default=default, metadata=meta)
 
 
@@ -26,13 +99,28 @@ def hyper(default: Any, text: str, *, symbol: str = "", source: Source = "ours",
 class HyperParameters:
     """Base of every parameter class."""
 
+    plugin: ClassVar[PluginRecord | None] = None  # that the class comes from; none for those of fedsynth itself
+
     def __post_init__(self) -> None:
         declared: Any = type(self)
         hints = _hints(declared)
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
+            if isinstance(f.default, By) and (value is None or value is f.default):
+                value = f.default.of(self)
             object.__setattr__(self, f.name, _coerce(f.name, value, hints[f.name]))
+        for f in dataclasses.fields(self):
+            default = f.default.of(self) if isinstance(f.default, By) else f.default
+            if getattr(self, f.name) != default:
+                self._refuse_idle(f)
         self.check()
+
+    def _refuse_idle(self, f: dataclasses.Field[Any]) -> None:
+        """A value for a parameter that has no effect beside the others is a mistake, not a wish."""
+        when: When | None = f.metadata["when"]
+        if when is not None and not when.holds(self):
+            flag = f.name.replace("_", "-")
+            raise ValueError(f"--{flag} goes with {when.words}; found --{flag} {getattr(self, f.name)!r} without it")
 
     def check(self) -> None:
         """Override to test ranges; raise `ValueError` naming the parameter and the value found."""
@@ -43,59 +131,146 @@ class HyperParameters:
             raise ValueError(f"--{name.replace('_', '-')} must be {rule}, found {getattr(self, name)!r}")
 
     def to_json(self) -> dict[str, Any]:
-        """The parameters as they stand in an artifact's metadata: those that were set, by field name."""
-        return {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
+        """The parameters as an artifact's metadata state them: all that have an effect, by field name."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if self._has_effect(f)}
+        if self.plugin is not None:
+            values["plugin"] = str(self.plugin)
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _has_effect(self, f: dataclasses.Field[Any]) -> bool:
+        when: When | None = f.metadata["when"]
+        return not f.metadata.get("is_fact") and (when is None or when.holds(self))
 
     @classmethod
     def names(cls) -> set[str]:
-        return {f.name for f in dataclasses.fields(cls)}
+        """What may be given: all but facts."""
+        return {f.name for f in dataclasses.fields(cls) if not f.metadata.get("is_fact", False)}
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Build from a mapping whose keys may be spelt with dashes; unknown keys are an error."""
-        given = {k.replace("-", "_"): v for k, v in values.items()}
+    def from_mapping(cls, values: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> Self:
+        """Build from a mapping whose keys may be spelt with dashes; unknown keys are an error.
+
+        A null takes a value back that a recipe has from another one: the default, or off where that is possible.
+        """
+        given = _by_name(values)
+        cls._check_plugin(given.pop("plugin", None))
         unknown = sorted(given.keys() - cls.names())
         if unknown:
             known = ", ".join(sorted(cls.names()))
             raise ValueError(f"unknown parameter {unknown[0]!r}; known: {known}")
-        return cls(**given)
+        declared: Any = cls
+        hints = _hints(declared)
+        kept = {n: v for n, v in given.items() if v is not None or type(None) in get_args(hints[n])}
+        made = cls(**kept, **(facts or {}))
+        for f in dataclasses.fields(cls):
+            if given.get(f.name) is not None:
+                made._refuse_idle(f)
+        return made
+
+    @classmethod
+    def _check_plugin(cls, said: Any) -> None:
+        """A file that names a plug-in means that one, to the byte."""
+        if said is None:
+            return
+        wanted = PluginRecord.parse(said)
+        if cls.plugin is None:
+            raise ValueError(f"the plug-in {wanted} is named, but {cls.__name__} is part of fedsynth itself")
+        if cls.plugin != wanted:
+            raise ValueError(
+                f"it is by the plug-in {wanted}, but the plug-in that is loaded here is {cls.plugin}: load the same"
+            )
 
 
-@dataclass(frozen=True)
-class Variants:
-    """A command with several sets of parameters, chosen by the value of one of them: `encode` by its `--method`."""
+class Variants(Generic[H]):
+    """A family of declarations, of which one parameter's value chooses one: `encode` by its `--method`.
 
-    key: str
-    classes: tuple[type[HyperParameters], ...]
+    A member registers itself with `register` where it is declared; the modules of `package` are imported when the
+    first member is asked for.
+    """
 
-    def chosen(self, values: Mapping[str, Any]) -> type[HyperParameters]:
-        """The class that the value of the key belongs to; the first class's default where it is not said."""
-        found = values.get(self.key) or self.classes[0].__dataclass_fields__[self.key].default
+    def __init__(self, key: str, *, default: str, package: str) -> None:
+        self.key, self.default = key, default
+        self._package: str | None = package
+        self._classes: list[type[H]] = []
+
+    def register(self, declared: type[M]) -> type[M]:
+        """Class decorator: `declared` joins the family under the words that its key allows."""
+        for word in self.words_of(declared):
+            for other in self._classes:
+                if word in self.words_of(other):
+                    owner = f"the plug-in {other.plugin}" if other.plugin else "fedsynth itself"
+                    raise ValueError(f"--{self.key} {word} is declared by {owner} already: choose another name")
+        self._classes.append(cast("type[H]", declared))
+        return declared
+
+    def joined_after(self, count: int) -> tuple[type[HyperParameters], ...]:
+        """The members that registered after the first `count`."""
+        return tuple(self._classes[count:])
+
+    def forget(self, declared: type[H]) -> None:
+        """Undo `register`: a plug-in that failed, or is not used any more, leaves nothing behind."""
+        self._classes.remove(declared)
+
+    @property
+    def classes(self) -> tuple[type[H], ...]:
+        """The members, the default one first."""
+        if self._package is not None:
+            package, self._package = importlib.import_module(self._package), None
+            for module in sorted(found.name for found in pkgutil.iter_modules(package.__path__)):
+                importlib.import_module(f"{package.__name__}.{module}")
+        return tuple(sorted(self._classes, key=lambda declared: self.default not in self.words_of(declared)))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The values that the key may have, the default one first."""
+        return tuple(word for declared in self.classes for word in self.words_of(declared))
+
+    def words_of(self, declared: type) -> tuple[str, ...]:
+        """The values of the key that choose this member."""
+        return get_args(_hints(declared)[self.key])
+
+    def having(self, fact: str) -> list[str]:
+        """The words of the members of which this class attribute is true."""
+        return [word for declared in self.classes if getattr(declared, fact) for word in self.words_of(declared)]
+
+    def chosen(self, values: Mapping[str, Any]) -> type[H]:
+        """The member that the value of the key belongs to; the default one where there is none."""
+        found = values.get(self.key) or self.default
         for declared in self.classes:
-            if found in self._words(declared):
+            if found in self.words_of(declared):
                 return declared
-        allowed = ", ".join(word for declared in self.classes for word in self._words(declared))
-        raise ValueError(f"--{self.key} must be one of {allowed}; found {found!r}")
+        if values.get("plugin") is not None:
+            raise ValueError(
+                f"--{self.key} {found} is by the plug-in {PluginRecord.parse(values['plugin'])}, which is not loaded: "
+                "name it with --plugin or in FEDSYNTH_PLUGINS"
+            )
+        raise ValueError(
+            f"--{self.key} must be one of {', '.join(self.words)}; found {found!r}. One of your own comes by --plugin"
+        )
 
-    def from_mapping(self, values: Mapping[str, Any]) -> Any:
+    def from_mapping(self, values: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> H:
         """Build the class that the values ask for; a parameter of another one is named as such."""
-        given = {k.replace("-", "_"): v for k, v in values.items()}
+        given = _by_name(values)
         declared = self.chosen(given)
         for name in sorted(given.keys() - declared.names()):
             owners = [c for c in self.classes if name in c.names()]
-            words = [word for owner in owners for word in self._words(owner)]
+            words = [word for owner in owners for word in self.words_of(owner)]
             if words and given[name] is not None:
                 flag = name.replace("_", "-")
                 raise ValueError(
                     f"--{flag} goes with --{self.key} {' or '.join(words)}; found --{self.key} "
-                    f"{given.get(self.key) or declared.__dataclass_fields__[self.key].default}"
+                    f"{given.get(self.key) or self.default}"
                 )
             if words:
                 given.pop(name)
-        return declared.from_mapping(given)
+        return declared.from_mapping(given, facts)
 
-    def _words(self, declared: Any) -> tuple[str, ...]:
-        return get_args(_hints(declared)[self.key])
+
+def _by_name(values: Any) -> dict[str, Any]:
+    """Parameters come from files too: whatever is no mapping of names is refused here."""
+    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+        raise ValueError(f"parameters must be a mapping of names to values, found {values!r}")
+    return {name.replace("-", "_"): value for name, value in values.items()}
 
 
 @cache
@@ -128,7 +303,7 @@ def _coerce(name: str, value: Any, hint: Any) -> Any:
         raise wrong
     try:
         coerced = hint(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise wrong from error
     if hint is int and isinstance(value, float) and value != coerced:
         raise wrong

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from artifacts import keys
+from artifacts.identity import keys
+from artifacts.identity.roster import write_identity, write_roster
 from artifacts.places import SERVER, Place, client_of
 from artifacts.publish import prepare
-from artifacts.roster import write_identity, write_roster
-from stages.progress import Summary
-from stages.spending import key_of
+from stages.charging.spending import key_of
+from stages.execution.progress import Summary
 
 
 def identity(out: Path, *, key: Path | None = None, client: str | None = None, force: bool = False) -> Summary:
     """Write a client's or the server's identity, to be carried to the others once."""
-    prepare(out, "public", force=force)
+    prepare(out, "public")
     path = key_of(out, key)
     place = Place.of(out)
     of_server = client is None and place is not None and place.is_server
@@ -26,7 +26,12 @@ def identity(out: Path, *, key: Path | None = None, client: str | None = None, f
 
 def roster(identities: Sequence[Path], out: Path, *, federation: str | None = None, force: bool = False) -> Summary:
     """Write the roster of all participants from their identities."""
-    prepare(out, "public", force=force)
+    prepare(out, "public")
     written = write_roster(out, identities, federation, force=force)
     everybody = sorted(written.clients) + ([SERVER] if written.server else [])
-    return {"out": str(out), "federation": written.federation, "participants": everybody}
+    return {
+        "out": str(out),
+        "federation": written.federation,
+        "participants": everybody,
+        "fingerprint": written.fingerprint,
+    }

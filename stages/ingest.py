@@ -6,7 +6,8 @@ differently would train one model on two meanings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,16 @@ from artifacts.kinds import Custody
 from artifacts.metadata import Metadata
 from artifacts.places import PRIVATE, client_of
 from artifacts.publish import prepare
-from stages.data.dataset_images import dataset_params, load_dataset, save_dataset
+from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages
+from stages.data.schema import Schema, read_schema, schema_like
 from stages.data.sources import load
-from stages.progress import Summary
-from stages.versions import versions
+from stages.execution.progress import Summary
+from stages.execution.versions import versions
+from stages.privacy.events import PrivacyEvent, distinct
 
 _PUBLIC = "public"
+_RECORDS = ("partition", "ingest")  # the stages whose rows are the records themselves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,40 +40,79 @@ class Reading:
 
 
 def ingest(
-    source: str, out: Path, *, reading: Reading, like: Path | None = None, client: str | None = None,
-    force: bool = False,
+    source: str, out: Path, *, reading: Reading, like: Path | None = None, schema: Path | None = None,
+    client: str | None = None, force: bool = False,
 ) -> Summary:  # fmt: skip
-    """Write the source's images (of a folder with splits, the training split) to `out`, in `private/` or `public/`."""
+    """Write the source's images (of a folder with splits, the training split) to `out`, in `private/` or `public/`.
+
+    `like`, a public dataset, or `schema`, a file that was agreed on, fixes classes and image size. The result says so,
+    and only then may it be trained on (privacy contract, rule 28). What files of fedsynth's among the source cost and
+    told goes with their images (rule 30).
+    """
     folder = out.absolute().parent.name
     if folder not in (PRIVATE, _PUBLIC):
         raise UsageError(f"{out}: write a client's data into its private/, a test set for everybody into public/.")
     custody: Custody = "private" if folder == PRIVATE else "public"
     owner = client_of(out, client) if custody == "private" else None
-    prepare(out, custody, force=force)
-    found = load(
+    prepare(out, custody)
+    if like is not None and schema is not None:
+        raise UsageError("--like and --schema both say what the classes are: give one.")
+    given = like or schema
+    fixed = None if given is None else schema_like(given) if like is not None else read_schema(given)
+    loaded = load(
         source, image_size=reading.image_size, channels=reading.channels, image_column=reading.image_column,
         label_column=reading.label_column,
-    ).train  # fmt: skip
+    )  # fmt: skip
+    past = _past(loaded.origins, custody, source)
     # Whom a row belongs to is no business of any stage after this.
+    found = loaded.train
     content = LabelledImages(found.images, found.labels, found.class_names)
-    if like is not None:
-        content = _like(content, load_dataset(like).content, source, like)
-    metadata = Metadata(
-        kind="dataset", stage="ingest", custody=custody, client=owner, params=dataset_params(content),
-        versions=versions("numpy", "pyarrow", "pillow"),
+    if fixed is not None:
+        content = _fitted(content, fixed, source, str(given))
+    metadata = replace(
+        past, kind="dataset", stage="ingest", custody=custody, client=owner, params=dataset_params(content),
+        inputs=(fixed.reference,) if fixed is not None else (), versions=versions("numpy", "pyarrow", "pillow"),
     )  # fmt: skip
     save_dataset(out, content, metadata, force=force)
     return {"out": str(out), "custody": custody, "examples": len(content), "classes": len(content.class_names)}
 
 
-def _like(content: LabelledImages, example: LabelledImages, source: str, like: Path) -> LabelledImages:
-    """The same images under the example's classes, by name; `InputError` where they do not fit."""
-    if content.images.shape[1:] != example.images.shape[1:]:
-        ours, theirs = list(content.images.shape[1:]), list(example.images.shape[1:])
-        raise InputError(f"{source} has images [c, h, w] {ours}, {like} has {theirs}: give --image-size or --channels.")
-    number = {name: index for index, name in enumerate(example.class_names)}
+def _past(origins: Sequence[Metadata], custody: Custody, source: str) -> Metadata:
+    """What the files cost and told until now, or a refusal: it must not get lost on the way into another file."""
+    for metadata in origins:
+        if custody == "public" and metadata.custody != "public":
+            raise InputError(
+                f"{source} holds a {metadata.custody} dataset of fedsynth's: ingested into public/ it would pass for "
+                "public. Write it into private/."
+            )
+        bare = not (metadata.privacy or metadata.disclosures)
+        if bare and metadata.custody != "public" and metadata.stage not in _RECORDS:
+            raise InputError(
+                f"{source} was made from private records by {metadata.stage}, and does not say what that cost or told. "
+                "Ingest the records themselves."
+            )
+    try:
+        events = distinct(PrivacyEvent.from_json(event) for metadata in origins for event in metadata.privacy)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{source}: {error}. An event that is not understood is never taken for nothing.") from error
+    return Metadata(
+        kind="dataset", stage="ingest", custody="private", versions={},
+        privacy=tuple(event.to_json() for event in events),
+        disclosures=tuple(sorted({name for metadata in origins for name in metadata.disclosures})),
+        simulation=any(metadata.simulation for metadata in origins),
+    )  # fmt: skip
+
+
+def _fitted(content: LabelledImages, schema: Schema, source: str, given: str) -> LabelledImages:
+    """The same images under the schema's classes, by name; `InputError` where they do not fit."""
+    if content.images.shape[1:] != schema.shape:
+        ours, theirs = list(content.images.shape[1:]), list(schema.shape)
+        raise InputError(
+            f"{source} has images [c, h, w] {ours}, {given} has {theirs}: give --image-size or --channels."
+        )
+    number = {name: index for index, name in enumerate(schema.class_names)}
     unknown = sorted({content.class_names[label] for label in np.unique(content.labels)} - number.keys())
     if unknown:
-        raise InputError(f"{source} has the class {unknown[0]!r}, which {like} does not know: {', '.join(number)}.")
+        raise InputError(f"{source} has the class {unknown[0]!r}, which {given} does not know: {', '.join(number)}.")
     numbers = np.array([number.get(name, -1) for name in content.class_names], dtype=np.int64)
-    return LabelledImages(content.images, numbers[content.labels], example.class_names)
+    return LabelledImages(content.images, numbers[content.labels], schema.class_names)

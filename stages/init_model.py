@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from artifacts import dataset_file, tensors_file
 from artifacts.errors import InputError, UsageError
-from artifacts.metadata import Metadata
+from artifacts.formats import dataset_file, tensors_file
+from artifacts.metadata import InputRef, Metadata
 from artifacts.publish import prepare
-from stages.model_file import model_params
-from stages.nets.params import InputShape, NetParams
-from stages.progress import Summary
-from stages.randomness import stream_seed
-from stages.versions import versions
+from stages.data.schema import require_fixed
+from stages.execution.progress import Summary
+from stages.execution.randomness import stream_seed
+from stages.execution.versions import versions
+from stages.models.file import model_params
+from stages.models.pretrained import fill_from
+from stages.nets.params import InputShape, Network
 
 
-def init_model(like: Path, out: Path, *, params: NetParams, seed: int, force: bool = False) -> Summary:
-    """Write the initial model for images like those of the dataset `like` (no row is read)."""
-    prepare(out, "public", force=force)
-    about = dataset_file.read_metadata(like).params
+def init_model(
+    like: Path, out: Path, *, params: Network, seed: int, weights: Path | None = None, force: bool = False
+) -> Summary:
+    """Write the initial model for images like those of the dataset `like` (no row is read).
+
+    `weights` are public ones to begin with, in place of drawn ones.
+    """
+    prepare(out, "public")
+    metadata = dataset_file.read_metadata(like)
+    require_fixed([like], [metadata])
+    about = metadata.params
     try:
         shape = InputShape(**{k: about[k] for k in ("channels", "height", "width", "num_classes")})
     except ValueError as error:
@@ -26,27 +35,38 @@ def init_model(like: Path, out: Path, *, params: NetParams, seed: int, force: bo
 
     import torch
 
-    from stages.nets.build import build, initialise
+    from stages.execution.torch_setup import arithmetic
+    from stages.nets.build import new_network
+    from stages.nets.state import file_tensors, freeze, trained
 
     try:
-        module = build(params, shape)
+        module = new_network(params, shape, stream_seed(seed, stage="init-model"))
+        freeze(module, params.freeze)
     except ValueError as error:
         raise UsageError(f"--arch {params.arch}: {error}.") from error
-    initialise(module, torch.Generator().manual_seed(stream_seed(seed, stage="init-model")))
-    weights = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+    inputs: tuple[InputRef, ...] = ()
+    left: list[str] = []
+    if weights is not None:
+        digest, left = fill_from(module, weights)
+        inputs = (InputRef(role="weights", kind="model", sha256=digest),)
+    tensors = {name: tensor.numpy() for name, tensor in file_tensors(module).items()}
     metadata = Metadata(
         kind="model",
         stage="init-model",
         custody="public",
         round=0,
+        inputs=inputs,
         params=model_params(params, shape),
         seed=seed,
         versions=versions("torch"),
+        arithmetic=arithmetic(torch.device("cpu")),
     )
-    digest = tensors_file.write(out, weights, metadata, force=force)
+    digest = tensors_file.write(out, tensors, metadata, force=force)
     return {
         "out": str(out),
         "sha256": digest,
         "arch": params.arch,
         "parameters": sum(p.numel() for p in module.parameters()),
+        "trained": sum(p.numel() for p in trained(module).values()),
+        **({"not_in_weights": left} if weights is not None else {}),
     }

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from artifacts import atomic, keys, spend
 from artifacts.errors import UsageError
-from artifacts.keys import Key
+from artifacts.identity import keys
+from artifacts.identity.keys import Key
+from artifacts.ledgers import spend
 from artifacts.places import is_leaving
-from stages.progress import Summary
+from stages.execution.progress import Summary
 
 
 def keygen(out: Path, *, force: bool = False) -> Summary:
     """Write 32 random bytes, mode 0600."""
     if is_leaving(out):
         raise UsageError(f"{out}: a key never stands in an outbox. Write it into private/.")
-    settle(out, keys.generate(), force=force)
+    if force or not out.exists():
+        settle(out, keys.generate(), force=force)
+    else:
+        _keep(out)
     return {"out": str(out), "mode": "0600", "bytes": keys.SIZE, "spend_ledger": str(spend.beside(out))}
 
 
@@ -24,6 +28,16 @@ def settle(path: Path, key: Key, *, force: bool) -> None:
 
     The ledger comes first: where it is damaged, the old key stays.
     """
-    atomic.refuse_existing(path, force=force)
+    if not force and path.exists() and keys.read(path) != key:
+        raise keys.taken(path)
     spend.open_for(spend.beside(path), key)
     keys.write(path, key, force=force)
+
+
+def _keep(path: Path) -> None:
+    """A key that nothing was charged to is the one that was just asked for, perhaps by a call that was interrupted."""
+    found = keys.read(path)
+    if spend.is_unused(spend.beside(path), found):
+        keys.write(path, found)  # which says so, and makes sure that the disk has it
+        return
+    raise keys.taken(path)

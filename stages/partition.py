@@ -8,23 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from artifacts import atomic, keys
 from artifacts.errors import InputError, UsageError
-from artifacts.fetched import without_options
+from artifacts.formats.plain_data import read_json
+from artifacts.identity import keys
 from artifacts.kinds import Custody
 from artifacts.metadata import Metadata, MetadataError, check_client_name
 from artifacts.places import RunFolder
+from artifacts.storage.fetched import without_options
+from artifacts.writing import atomic
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages
 from stages.data.mixing import hold_out, mix
 from stages.data.params import PartitionParams
 from stages.data.schemes import Rows, divide, split_test
 from stages.data.sources import load
+from stages.execution.progress import Report, Summary, silent
+from stages.execution.randomness import numpy_stream
+from stages.execution.versions import versions
 from stages.keygen import settle
 from stages.pictures.class_counts import class_counts_picture
-from stages.progress import Report, Summary, silent
-from stages.randomness import numpy_stream
-from stages.versions import versions
 
 CENTRAL = "central"
 """The party without data of its own that `--central` makes a place for; it trains on what others send."""
@@ -41,10 +43,13 @@ def partition(
     force: bool = False,
     report: Report = silent,
 ) -> Summary:
-    """Write the run folder `out`. Its record, `simulation/partition.json`, comes last: without it, run again."""
+    """Write the run folder `out`, which the caller holds (see `locks`).
+
+    Its record, `simulation/partition.json`, comes last: without it, run again.
+    """
     run = RunFolder(out)
     record = run.simulation / "partition.json"
-    atomic.refuse_existing(record, force=force)
+    replace = force or not _is_done(record, source, params, seed)
     found = load(
         source,
         root=root,
@@ -57,6 +62,12 @@ def partition(
         label_column=params.label_column,
         emnist_split=params.emnist_split,
     )
+    strange = next((about for about in found.origins if about.custody != "public"), None)
+    if strange is not None:
+        raise InputError(
+            f"{source} is a {strange.custody} dataset of fedsynth's: a part of it would become the public test set. "
+            "Partition a public source; `ingest` brings in a client's own data."
+        )
     try:
         train, test = (found.train, found.test) if found.test is not None else _test_set(found.train, params, seed)
         parts = divide(train, params, numpy_stream(seed, stage="partition", of="clients"))
@@ -69,19 +80,21 @@ def partition(
     strangers = sorted(set(run.client_names()) - set(names) - ({CENTRAL} if params.central else set()))
     if strangers:
         raise InputError(f"{run.clients} holds the client {strangers[0]!r} of another partition. Choose another --out.")
-    _write(run.public / "test.parquet", test, "public", None, params, seed)
-    settle(run.server.key, keys.simulated(seed, "server"), force=True)
-    run.server.outbox.mkdir(parents=True, exist_ok=True)
+    _write(run.public / "test.parquet", test, "public", None, params, seed, force=replace)
+    settle(run.server.key, keys.simulated(seed, "server"), force=replace)
+    with atomic.explained(run.server.outbox):
+        atomic.make_folder(run.server.outbox)
     for number, name in enumerate(names, start=1):
-        private = _make_place(run, name, seed)
-        _write(private / "data.parquet", train.take(kept[name]), "private", name, params, seed)
+        private = _make_place(run, name, seed, force=replace)
+        _write(private / "data.parquet", train.take(kept[name]), "private", name, params, seed, force=replace)
         aside = private / "held-out.parquet"
-        aside.unlink(missing_ok=True)  # of another --held-out
         if len(held_out[name]):
-            _write(aside, train.take(held_out[name]), "private", name, params, seed)
+            _write(aside, train.take(held_out[name]), "private", name, params, seed, force=replace)
+        else:
+            atomic.remove(aside)  # of another --held-out
         report(number, len(names), f"client {name}")
     if params.central:
-        _make_place(run, CENTRAL, seed)
+        _make_place(run, CENTRAL, seed, force=replace)
     counts = np.stack([train.take(rows).class_counts() for rows in kept.values()])
     picture = run.simulation / "partition.png"
     atomic.write(picture, [class_counts_picture(counts, train.class_names)], force=True)
@@ -106,11 +119,26 @@ def partition(
     }
 
 
-def _make_place(run: RunFolder, name: str, seed: int) -> Path:
+def _is_done(record: Path, source: str, params: PartitionParams, seed: int) -> bool:
+    """Whether this very partition was made before; another one is refused."""
+    if not record.exists():
+        return False
+    try:
+        found = read_json(record)
+        before = (found["source"], found["seed"], found["params"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise atomic.exists_error(record) from None
+    if before != (without_options(source), seed, params.to_json()):
+        raise atomic.exists_error(record)
+    return True
+
+
+def _make_place(run: RunFolder, name: str, seed: int, *, force: bool) -> Path:
     """A participant's folders and its key; returns the private one."""
     place = run.client(name)
-    settle(place.key, keys.simulated(seed, f"client {name}"), force=True)
-    place.outbox.mkdir(parents=True, exist_ok=True)
+    settle(place.key, keys.simulated(seed, f"client {name}"), force=force)
+    with atomic.explained(place.outbox):
+        atomic.make_folder(place.outbox)
     return place.private
 
 
@@ -159,8 +187,9 @@ def _client_names(train: LabelledImages, parts: list[Rows], params: PartitionPar
 
 
 def _write(
-    path: Path, content: LabelledImages, custody: Custody, client: str | None, params: PartitionParams, seed: int
-) -> None:
+    path: Path, content: LabelledImages, custody: Custody, client: str | None, params: PartitionParams, seed: int,
+    *, force: bool,
+) -> None:  # fmt: skip
     """Replace what a killed run left: the same source, parameters and seed give the same bytes."""
     metadata = Metadata(
         kind="dataset",
@@ -172,4 +201,4 @@ def _write(
         seed=seed,
         versions=versions("numpy", "pyarrow", "pillow"),
     )
-    save_dataset(path, content, metadata, force=True)
+    save_dataset(path, content, metadata, force=force)

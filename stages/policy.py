@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from artifacts.any_file import Whole
 from artifacts.disclosures import DISCLOSURES
 from artifacts.errors import FedsynthError, InputError
+from artifacts.formats.any_file import Whole
 from artifacts.kinds import KINDS
 
 _RULE = {"kinds", "max_bytes", "disclosures", "epsilon"}

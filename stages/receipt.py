@@ -10,31 +10,34 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from artifacts import atomic, envelope_file, keys, ledger
-from artifacts.dsse import Envelope
-from artifacts.envelope_file import Head, head_of
 from artifacts.errors import InputError, UsageError, VerificationError
-from artifacts.keys import Key
-from artifacts.ledger import Chain
+from artifacts.formats import Format, envelope_file
+from artifacts.formats.envelope_file import Head, head_of
+from artifacts.identity import keys
+from artifacts.identity.dsse import Envelope
+from artifacts.identity.keys import Key
+from artifacts.identity.roster import Roster, read_roster, signing_key, verify_key
+from artifacts.identity.statements import on_ledger
+from artifacts.ledgers import egress
+from artifacts.ledgers.egress import Chain
+from artifacts.ledgers.receipts import check_asked, check_head, check_receipt, read_receipts
 from artifacts.places import SERVER, Place, client_of
 from artifacts.publish import prepare
-from artifacts.receipts import check_asked, check_head, check_receipt
-from artifacts.roster import Roster, read_roster, signing_key, verify_key
-from artifacts.statements import on_ledger
-from stages.progress import Summary
-from stages.spending import key_of
+from artifacts.writing import atomic
+from stages.charging.spending import key_of
+from stages.execution.progress import Summary
 
 
 def ask(
     out: Path, *, roster: Path, round: int, key: Path | None = None, client: str | None = None, force: bool = False
 ) -> Summary:
     """Write the head of the client's ledger, signed, into its outbox: what it was before this very file entered it."""
-    prepare(out, "outbound", force=force)
+    prepare(out, "outbound")
     known, name, secret = read_roster(roster), client_of(out, client), keys.read(key_of(out, key))
     signer = _signer(known, name, secret)
     place = Place.of(out)
     assert place is not None  # it is in an outbox
-    head, seq = _before(ledger.read(place.ledger), out.name)
+    head, seq = _before(egress.read(place.ledger), out.name)
     if not seq:
         raise InputError(f"{place.ledger} has no entries: nothing has left that a receipt could be for.")
     asked = on_ledger(
@@ -46,7 +49,7 @@ def ask(
 
 def give(heads: Sequence[Path], out: Path, *, roster: Path, key: Path | None = None, force: bool = False) -> Summary:
     """Countersign the heads of a round and write them into the server's outbox, to go down with the next model."""
-    prepare(out, "downlink", force=force)
+    prepare(out, "downlink")
     if not heads:
         raise UsageError("receipt give needs at least one head.")
     known, secret = read_roster(roster), keys.read(key_of(out, key))
@@ -59,6 +62,7 @@ def give(heads: Sequence[Path], out: Path, *, roster: Path, key: Path | None = N
         if said.client in asked:
             raise InputError(f"{path}: another head of client {said.client!r} was given. Each has one a round.")
         _check_round(said, asked, path)
+        _check_longer(said, out.absolute().parent, path)
         asked[said.client] = envelope
     written = envelope_file.write(out, tuple(asked[name].signed(signer) for name in sorted(asked)), force=force)
     return {"out": str(out), "sha256": written.sha256, "round": written.metadata.round, "clients": sorted(asked)}
@@ -66,7 +70,7 @@ def give(heads: Sequence[Path], out: Path, *, roster: Path, key: Path | None = N
 
 def keep(receipts: Path, out: Path, *, roster: Path, client: str | None = None, force: bool = False) -> Summary:
     """Take the client's own receipt out of the server's file, check it against the ledger, and keep it."""
-    prepare(out, "private", force=force)
+    prepare(out, "private")
     known, name = read_roster(roster), client_of(out, client)
     place = Place.of(out)
     if place is None:
@@ -74,8 +78,8 @@ def keep(receipts: Path, out: Path, *, roster: Path, client: str | None = None, 
     for envelope in envelope_file.read(receipts, kind="receipt").envelopes:
         if head_of(envelope).client == name:
             said = check_receipt(envelope, known, receipts)
-            check_head(said, ledger.read(place.ledger), receipts)
-            atomic.write(out, [envelope.line()], force=force)
+            check_head(said, egress.read(place.ledger), receipts)
+            atomic.write(out, [envelope.line()], force=force, custody="private")
             return {"out": str(out), "client": name, "round": said.round, "seq": said.seq, "head": said.head}
     raise InputError(f"{receipts} has no receipt for client {name!r}. Send its head to the server.")
 
@@ -97,6 +101,17 @@ def _signer(roster: Roster, name: str, key: Key) -> bytes:
     return signer
 
 
+def _check_longer(said: Head, outbox: Path, path: Path) -> None:
+    """A ledger only grows: a head with fewer entries than one that was countersigned, or another of as many, is not."""
+    for earlier in read_receipts(sorted(outbox.glob(f"receipt*{Format.ENVELOPES}"))).lines.get(said.client, ()):
+        before = head_of(earlier[1])
+        if said.seq < before.seq or (said.seq == before.seq and said.head != before.head):
+            raise VerificationError(
+                f"{path}: the ledger of {said.client!r} has {said.seq} entries here, where {earlier[0].name} has "
+                f"{before.seq} and another head: it was cut or rewritten. It is not countersigned; ask the client."
+            )
+
+
 def _check_round(said: Head, asked: Mapping[str, Envelope], path: Path) -> None:
     other = next((head_of(envelope) for envelope in asked.values()), said)
     if said.round != other.round:
@@ -106,7 +121,7 @@ def _check_round(said: Head, asked: Mapping[str, Envelope], path: Path) -> None:
 def _refuse_secret_sampling(out: Path) -> None:
     place = Place.of(out)
     assert place is not None  # it is in an outbox
-    for entry in ledger.read(place.ledger).entries:
+    for entry in egress.read(place.ledger).entries:
         if any(_is_secret(event) for event in entry.privacy):
             raise InputError(
                 f"refused: {entry.file} claims privacy by secret sampling of clients, and receipts would show who took "

@@ -16,16 +16,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from artifacts import any_file, atomic, gate, publish
-from artifacts.any_file import Whole
+from artifacts import publish
 from artifacts.digests import sha256_file
 from artifacts.errors import BudgetError, InputError, VerificationError
-from artifacts.gate import By
+from artifacts.formats import any_file
+from artifacts.formats.any_file import Whole
 from artifacts.kinds import KINDS
+from artifacts.ledgers import gate
+from artifacts.ledgers.gate import By, Decision
 from artifacts.places import Place, in_pending
-from artifacts.scratch import scratch
+from artifacts.writing import atomic
+from artifacts.writing.scratch import scratch
+from stages.charging.spending import BUDGET, read_budget
 from stages.policy import NO_RULES, Policy, read_policy
-from stages.spending import BUDGET, read_budget
 
 _SHEETS = "release"  # in the private folder
 
@@ -84,9 +87,9 @@ class Waiting:
         return "∞ with what left before" if math.isinf(total) else f"{total:.3f} with what left before, δ {delta:g}"
 
     def _total(self, delta: float) -> float:
-        """ε of everything that left, and of this file, to whom it is dearest; by PLD."""
+        """ε of everything that left, and of this file, for the unit that it costs most; by PLD."""
         from stages.account import epsilon_after
-        from stages.charges import read_charges
+        from stages.run_folder.charges import read_charges
 
         before = [self.place.base] if self.place.outbox.is_dir() else []
         charged = read_charges([*before, self.path]).charged
@@ -120,6 +123,8 @@ def look(path: Path) -> Waiting:
     place = Place.of(path)
     assert place is not None  # it is in pending/
     policy = read_policy(place.policy) if os.path.lexists(place.policy) else NO_RULES
+    if not os.path.lexists(path):
+        raise gate.gone(path)
     if path.is_symlink() or not path.is_file():
         raise InputError(f"{path} is not a regular file.")
     file = any_file.scan(path)
@@ -135,35 +140,59 @@ def let_out(one: Waiting, *, by: By, seen_private: bool, force: bool = False) ->
     picked = seen_private and one.from_data
     if picked:
         _refuse_budget(one)
-    with scratch(one.place.private, "release") as folder, _copied(one, folder) as copy:
+    with (
+        gate.deciding(one.path, one.file.sha256) as decide,
+        scratch(one.place.private, "release") as folder,
+        _copied(one, folder) as copy,
+    ):
         # The very bytes may stand there already, from a release that was killed: that is finished here.
-        same = one.target.exists() and sha256_file(one.target) == one.file.sha256
-        atomic.refuse_existing(one.target, force=force or same)
-        gate.decide(one.path, one.file.sha256, "released", by=by, seen_private=seen_private)
-        publish.release(copy, one.target, one.file.metadata, picked=picked, force=force or same)
-    one.path.unlink(missing_ok=True)
-    atomic.sync_folder(one.place.pending)
+        atomic.refuse_other(one.target, one.file.sha256, force=force)
+        decide("released", by, seen_private)
+        publish.release(copy, one.target, one.file.metadata, picked=picked, force=force)
+        atomic.remove(one.path)
+        with atomic.explained(one.path, "remove"):
+            atomic.sync_folder(one.place.pending)
     return one.target
 
 
 def reject(one: Waiting, *, seen_private: bool) -> Path:
     """Keep the file from leaving: it moves into the private folder, and stays charged."""
-    kept = one.place.private / "rejected" / f"{one.file.sha256[:8]}-{one.path.name}"
-    with atomic.explained(kept):
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        gate.decide(one.path, one.file.sha256, "rejected", by="person", seen_private=seen_private)
+    kept = _rejected(one.place, one.path, one.file.sha256)
+    with gate.deciding(one.path, one.file.sha256) as decide, atomic.explained(kept):
+        atomic.make_folder(kept.parent)
+        decide("rejected", "person", seen_private)
         one.path.replace(kept)
+        atomic.sync_folder(kept.parent)
         atomic.sync_folder(one.place.pending)
     return kept
+
+
+def _rejected(place: Place, path: Path, sha256: str) -> Path:
+    return place.private / "rejected" / f"{sha256[:8]}-{path.name}"
+
+
+def settled(path: Path, decision: Decision) -> Path | None:
+    """Where the file went, if this was decided of it before; None where it waits, or went another way."""
+    place = Place.of(path)
+    assert place is not None  # it was in pending/
+    last = None if os.path.lexists(path) else gate.last_entry(path)
+    if last is None or last["entry"] != decision:
+        return None
+    there = place.outbox / path.name if decision == "released" else _rejected(place, path, last["sha256"])
+    with atomic.explained(there, "read"):
+        if not there.is_file() or sha256_file(there) != last["sha256"]:
+            return None
+        for folder in (there.parent, place.pending):
+            atomic.sync_folder(folder)  # whoever moved it may have been killed before
+    return there
 
 
 def sheets(one: Waiting) -> list[Path]:
     """Contact sheets of the images in the file, in the private folder; none where it has no images."""
     from stages.inspect.pictures import images_in, write_sheets
-    from stages.pictures.sent_images import KINDS as WITH_IMAGES
 
     metadata = one.file.metadata
-    if metadata.kind not in WITH_IMAGES:
+    if KINDS[metadata.kind].pictures is None:
         return []
     about = {"file": str(one.path), "artifact": True, "kind": metadata.kind, "client": metadata.client}
     content = images_in(about)
@@ -179,7 +208,6 @@ def _copied(one: Waiting, folder: Path) -> Iterator[Path]:
         shutil.copyfile(one.path, copy)
         with copy.open("rb") as handle:
             os.fsync(handle.fileno())
-        copy.chmod(0o644)
     if sha256_file(copy) != one.file.sha256:
         raise VerificationError(f"{one.path} changed while it was looked at. Nothing left; look again.")
     yield copy

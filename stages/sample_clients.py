@@ -6,27 +6,27 @@ the server's own, is derived from its key, and stands in no downlink file.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from artifacts import atomic, keys
 from artifacts.errors import UsageError
-from artifacts.keys import Key
+from artifacts.identity import keys
+from artifacts.identity.keys import Key
 from artifacts.metadata import MetadataError, check_client_name
 from artifacts.publish import prepare
+from artifacts.writing import atomic
+from stages.charging.spending import key_of
+from stages.execution.progress import Summary
+from stages.execution.versions import versions
 from stages.privacy.streams import SecretStream
-from stages.progress import Summary
-from stages.spending import key_of
-from stages.versions import versions
 
 
 def sample_clients(
     clients: Sequence[str], out: Path, *, sampling_rate: float, round: int, key: Path | None = None, force: bool = False
 ) -> Summary:
     """Write the names of those who take part: each with probability q, independently. It may be nobody."""
-    prepare(out, "server", force=force)
+    prepare(out, "server")
     if round < 1:
         raise UsageError(f"--round must be at least 1, found {round}.")
     if not 0 < sampling_rate <= 1:
@@ -39,8 +39,7 @@ def sample_clients(
         except MetadataError as error:
             raise UsageError(f"{error}.") from error
     chosen = drawn(clients, sampling_rate, round, keys.read(key_of(out, key)))
-    text = json.dumps({"custody": "server", "round": round, "clients": chosen}, indent=2)
-    atomic.write(out, [text.encode() + b"\n"], force=force)
+    atomic.write_json(out, {"custody": "server", "round": round, "clients": chosen}, force=force)
     return {"out": str(out), "round": round, "custody": "server"}
 
 

@@ -7,7 +7,6 @@ row's origin can be told from its part, its place in it, the row groups or the m
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,30 +14,33 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from artifacts import atomic, dataset_file, dataset_stream, lineage, scratch
-from artifacts.dataset_stream import DatasetStream
-from artifacts.digests import sha256_hex
+from artifacts.digests import sha256_file, sha256_hex
 from artifacts.errors import InputError, UsageError
+from artifacts.formats import dataset_file, dataset_stream
+from artifacts.formats.dataset_stream import DatasetStream
+from artifacts.kinds import DATASET_PARAMS
+from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
 from artifacts.places import OUTBOX, Place
 from artifacts.publish import prepare, publish_staged
-from stages.data.png import chunks
+from artifacts.writing import atomic, scratch
+from stages.data.png import check_plain
 from stages.data.spill import Plan, Spill
+from stages.execution.progress import Report, Summary, silent
+from stages.execution.randomness import numpy_stream
+from stages.execution.versions import versions
+from stages.models.next_model import events_of, recording
 from stages.partition import numbered_clients
-from stages.progress import Report, Summary, silent
-from stages.randomness import numpy_stream
-from stages.versions import versions
 
 _PART = re.compile(r"synthetic-[0-9]+\.parquet")
 _SPILL = "shuffle"
-_COLOUR_TYPES = {1: 0, 3: 2}  # of a PNG, by the number of channels
 
 
 def shuffle(
     datasets: Sequence[Path], out: Path, *, parts: int, seed: int, force: bool = False, report: Report = silent
 ) -> Summary:
     """Mix the datasets into `parts` files in the outbox `out`; nothing is written if any of them is refused."""
-    names = _check_outputs(datasets, out, parts, force=force)
+    names = _check_outputs(datasets, out, parts)
     place = Place(out.absolute().parent)
     scratch.sweep(place.private, _SPILL)
     inputs = _scan(datasets, report)
@@ -56,10 +58,13 @@ def shuffle(
         plan, inputs = _draw(inputs, parts, rng)
         staged = _mix(plan, inputs, folder, metadata, names, report)
         references = [lineage.by_digest(found, "dataset") for found in inputs]
-        for temporary, path in staged:
-            # Written before the part: a part in an outbox always has its record.
-            lineage.write_record(place.private / f"{path.stem}.lineage.json", path.name, references)
-            publish_staged(temporary, path, metadata, force=force)
+        with recording(names[0]):
+            for temporary, path in staged:
+                atomic.refuse_other(path, sha256_file(temporary), force=force)
+            for temporary, path in staged:
+                # Written before the part: a part in an outbox always has its record.
+                lineage.write_record(place.private / f"{path.stem}.lineage.json", path, references, force=force)
+                publish_staged(temporary, path, metadata, force=force)
     return {
         "out": str(out),
         "parts": parts,
@@ -71,7 +76,7 @@ def shuffle(
     }
 
 
-def _check_outputs(datasets: Sequence[Path], out: Path, parts: int, *, force: bool) -> list[Path]:
+def _check_outputs(datasets: Sequence[Path], out: Path, parts: int) -> list[Path]:
     """Where the parts will stand, if they may; before any input is read."""
     if parts < 1:
         raise UsageError(f"--parts must be at least 1, found {parts}.")
@@ -84,7 +89,7 @@ def _check_outputs(datasets: Sequence[Path], out: Path, parts: int, *, force: bo
             raise UsageError(f"--out {out} is the outbox that {path} came out of. Give the server's own.")
     paths = [out / f"synthetic-{number}.parquet" for number in numbered_clients(parts)]
     for path in paths:
-        prepare(path, "downlink", force=force)
+        prepare(path, "downlink")
     found = {path.name for path in out.iterdir() if _PART.fullmatch(path.name)} if out.is_dir() else set()
     strangers = sorted(found - {path.name for path in paths})
     if strangers:
@@ -93,11 +98,11 @@ def _check_outputs(datasets: Sequence[Path], out: Path, parts: int, *, force: bo
 
 
 def _scan(datasets: Sequence[Path], report: Report) -> list[DatasetStream]:
-    """Each dataset, checked whole; refused by name if it does not belong. By client, so that their order is free."""
+    """Each dataset; refused by name if it does not belong. By client, so that their order is free."""
     owners: dict[str, DatasetStream] = {}
     first: DatasetStream | None = None
     for number, path in enumerate(datasets, start=1):
-        found = dataset_stream.scan(path)
+        found = dataset_stream.begin(path)
         owner = _contributor(found)
         if owner in owners:
             raise InputError(f"{path} and {owners[owner].path} are both from client {owner!r}: a client counts once.")
@@ -128,7 +133,7 @@ def _contributor(found: DatasetStream) -> str:
 
 
 def _check_alike(found: DatasetStream, first: DatasetStream) -> None:
-    for name in sorted(dataset_file.PARAMS):
+    for name in sorted(DATASET_PARAMS):
         ours, theirs = found.metadata.params[name], first.metadata.params[name]
         if ours != theirs:
             what = name.replace("_", " ")
@@ -139,17 +144,18 @@ def _check_alike(found: DatasetStream, first: DatasetStream) -> None:
 
 
 def _metadata(inputs: Sequence[Metadata]) -> Metadata:
-    """The same for each part: no inputs, client, seed, count or event that would tell who contributed.
+    """The same for each part: no inputs, client, seed or count that would tell who contributed.
 
-    The number of parts is left out too: it is mostly the number of clients. Events stay in the clients' own files,
-    to which the server's private lineage leads.
+    The number of parts is left out too: it is mostly the number of clients. Of the clients' events there is one of each
+    kind, whose id tells nobody whose they were; the clients' own stay in their files.
     """
     return Metadata(
         kind="dataset",
         stage="shuffle",
         custody="downlink",
         round=inputs[0].round,
-        params={name: inputs[0].params[name] for name in dataset_file.PARAMS},
+        params={name: inputs[0].params[name] for name in DATASET_PARAMS},
+        privacy=events_of([metadata.privacy for metadata in inputs]),
         disclosures=_disclosures(inputs),
         simulation=any(metadata.simulation for metadata in inputs),
         versions=versions("numpy", "pyarrow"),
@@ -230,15 +236,10 @@ def _mix(
 
 
 def _check_images(images: pa.BinaryArray, found: DatasetStream, first: int) -> None:
-    """PNGs of the declared size without ancillary chunks: in those a client could mark its rows."""
-    params = found.metadata.params
-    wanted = (params["width"], params["height"], 8, _COLOUR_TYPES.get(params["channels"]))
+    """PNGs of the declared size with room for nothing but pixels: anywhere else a client could mark its rows."""
+    shape = dataset_file.image_shape(found.metadata)
     for row, image in enumerate(images.to_pylist(), start=first):
         try:
-            inner = chunks(image)
-            if set(inner) != {"IHDR", "IDAT", "IEND"}:
-                raise ValueError(f"a PNG with the chunk {min(set(inner) - {'IHDR', 'IDAT', 'IEND'})}")
-            if struct.unpack_from(">IIBB", image, 16) != wanted:
-                raise ValueError("a PNG of another size, depth or colour than the file declares")
+            check_plain(image, shape)
         except ValueError as error:
             raise InputError(f"{found.path}, row {row}: {error}. Get the file again.") from error

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from artifacts import any_file, envelope_file, keys, ledger
-from artifacts.any_file import Whole
-from artifacts.attestation import signer_of
-from artifacts.dsse import Envelope
+from artifacts.digests import sha256_hex
 from artifacts.errors import UsageError, VerificationError
+from artifacts.formats import any_file, envelope_file
+from artifacts.formats.any_file import Whole
+from artifacts.identity import keys
+from artifacts.identity.attestation import signer_of
+from artifacts.identity.dsse import Envelope
+from artifacts.identity.roster import Roster, read_roster, signing_key, verify_key
+from artifacts.identity.statements import on_file
+from artifacts.ledgers import egress
 from artifacts.places import Place, in_outbox, in_pending
 from artifacts.publish import prepare
-from artifacts.roster import Roster, read_roster, signing_key, verify_key
-from artifacts.statements import on_file
-from stages.progress import Report, Summary, silent
-from stages.spending import key_of
+from artifacts.writing import atomic
+from stages.charging.spending import key_of
+from stages.execution.progress import Report, Summary, silent
 
 
 def sign(
@@ -34,19 +38,21 @@ def sign(
     if out is not None and len(files) != 1:
         raise UsageError("--out names the envelope of one file; leave it out to sign several.")
     known = read_roster(roster)
-    signed = [_sign(path, out or envelope_file.beside(path), known, key, force=force) for path in files]
+    signed = [_sign(path, out or envelope_file.beside(path), known, key) for path in files]
+    for path, envelopes in signed:
+        atomic.refuse_other(path, sha256_hex(envelope_file.content(envelopes)), force=force)
     for number, (path, envelopes) in enumerate(signed, start=1):
         envelope_file.write(path, envelopes, force=force)
         report(number, len(signed), path.name)
     return {"federation": known.federation, "files": [str(file) for file in files], "out": [str(p) for p, _ in signed]}
 
 
-def _sign(path: Path, out: Path, roster: Roster, key: Path | None, *, force: bool) -> tuple[Path, tuple[Envelope, ...]]:
+def _sign(path: Path, out: Path, roster: Roster, key: Path | None) -> tuple[Path, tuple[Envelope, ...]]:
     if in_pending(path):
         raise UsageError(f"{path} waits to be released: sign it once it stands in the outbox.")
     file = any_file.scan(path)
     who = signer_of(file.metadata, path)
-    prepare(out, file.metadata.custody, force=force)
+    prepare(out, file.metadata.custody)
     secret = signing_key(keys.read(key_of(path, key)), "envelopes")
     if roster.of(who, "envelopes") != verify_key(secret):
         raise VerificationError(
@@ -61,8 +67,8 @@ def _picked(file: Whole) -> bool:
     """Whether someone who saw private data let it leave: the ledger knows. What is not entered there is not signed."""
     place = Place.of(file.path)
     if place is None or not in_outbox(file.path):
-        return ledger.was_picked(file.metadata)
-    entries = [e for e in ledger.read(place.ledger).entries if (e.file, e.sha256) == (file.path.name, file.sha256)]
+        return egress.was_picked(file.metadata)
+    entries = [e for e in egress.read(place.ledger).entries if (e.file, e.sha256) == (file.path.name, file.sha256)]
     if not entries:
         raise VerificationError(f"{file.path} is not in the ledger {place.ledger} as it stands. Run: fedsynth audit.")
     return entries[-1].picked

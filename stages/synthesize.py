@@ -9,30 +9,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from artifacts import atomic, keys, lineage
 from artifacts.errors import InputError, UsageError
-from artifacts.gate import destination
-from artifacts.keys import Key
+from artifacts.formats.tensors_file import TensorArtifact
+from artifacts.identity import keys
+from artifacts.identity.keys import Key
+from artifacts.ledgers import lineage
+from artifacts.ledgers.gate import destination
 from artifacts.metadata import Metadata
 from artifacts.places import client_of, is_leaving
 from artifacts.publish import prepare
-from artifacts.tensors_file import TensorArtifact
+from artifacts.writing import atomic
+from stages.charging.spending import key_of, refuse_uncovered
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages, to_bytes
-from stages.generator_file import class_counts_of, described, family_of, read_generator, weights_of
+from stages.execution.progress import Report, Summary, silent
+from stages.execution.randomness import stream_seed
+from stages.execution.versions import versions
+from stages.generators.file import class_counts_of, described, facts_of, read_generator, weights_of
+from stages.generators.review import reviewed_rows
 from stages.methods.labels import apportioned, labels_of, parsed_labels
 from stages.methods.params.generator import GeneratorTraining
-from stages.methods.params.synthesis import Labels, Synthesis
+from stages.methods.params.synthesis import Synthesis
 from stages.nets.generator_params import ImageShape
 from stages.pictures.contact_sheet import contact_sheets
-from stages.progress import Report, Summary, silent
-from stages.randomness import stream_seed
-from stages.review import reviewed_rows
-from stages.spending import key_of, refuse_uncovered
-from stages.versions import versions
 
 if TYPE_CHECKING:
-    from stages.torch_setup import Device
+    import torch
+
+    from stages.execution.torch_setup import Device
 
 _BATCH = 250
 
@@ -58,26 +62,28 @@ def synthesize(
     private file still holds. The file and the ledger then say that it was picked over, never what was left out.
     """
     leaves = is_leaving(out)
-    prepare(out, "outbound" if leaves else "private", force=force)
+    prepare(out, "outbound" if leaves else "private")
     if sheet is not None:
-        prepare(sheet, "private", force=force)
+        prepare(sheet, "private")
     name = client_of(out, client)
     source = read_generator(generator)
     if source.metadata.client != name:
         raise InputError(f"{generator} is the generator of client {source.metadata.client!r}, not of {name!r}.")
     training, shape, class_names = described(source.metadata, generator)
     private = bool(source.metadata.privacy)
-    try:
-        origin = params.chosen_labels(private=private)
-    except ValueError as error:
-        raise UsageError(f"{error}.") from error
-    labels = _labels(params, origin, source, class_names)
+    if facts_of(source.metadata) != {"family": params.family, "private": params.private}:
+        raise UsageError(f"{generator}: these parameters of synthesize were made for another generator.")
+    labels = _labels(params, source, class_names)
     kept = _kept(len(labels), drop)
     if len(drop) and reviewed is not None:
         raise UsageError("--drop and --reviewed exclude each other: give one.")
     sampling = _sampling(params, training)
     secret = keys.read(key_of(out, key)) if leaves or private else None
-    images = _draw(source, training, shape, labels, sampling, _seeds(source, secret, seed), device, report)
+
+    from stages.execution.torch_setup import arithmetic, set_up
+
+    where = set_up(device)
+    images = _draw(source, training, shape, labels, sampling, _seeds(source, secret, seed), where, report)
     if reviewed is not None:
         kept = reviewed_rows(LabelledImages(images, labels, class_names), reviewed)
     if sheet is not None:
@@ -85,9 +91,9 @@ def synthesize(
         title = f"client {name}, {training.family}: {shown} synthetic images"
         pages = contact_sheets(images[kept], labels[kept], kept, class_names, title)
         for path, page in zip(_pages(sheet, len(pages)), pages, strict=True):
-            atomic.write(path, [page], force=force)
+            atomic.write(path, [page], force=force, custody="private")
     content = LabelledImages(images, labels, class_names).take(kept)
-    about: dict[str, Any] = {**dataset_params(content), "labels": origin, **sampling}
+    about: dict[str, Any] = {**dataset_params(content), "labels": params.labels, **sampling}
     if len(kept) < len(labels) or reviewed is not None:
         about["picked"] = True  # to approve all is a choice too
     context = {"stage": "synthesize", "client": name, "params": about, "seed": seed, "rows": kept.tolist()}
@@ -95,7 +101,7 @@ def synthesize(
     if not private or "picked" in about:
         # Whatever labels were asked for, images of a class that was never seen look like none: that tells the set.
         # Under DP the events cover all that; but not what someone chose who has seen the data (privacy contract, 16).
-        disclosures = {"derived_images", "class_set"} | ({"class_counts"} if origin == "frequency" else set())
+        disclosures = {"derived_images", "class_set"} | ({"class_counts"} if params.labels == "frequency" else set())
     metadata = Metadata(
         kind="dataset",
         stage="synthesize",
@@ -113,10 +119,11 @@ def synthesize(
         seed=None if leaves else seed,
         # Noise under a key that a simulation derived stays what it is, whoever draws the images.
         simulation=leaves and (source.metadata.simulation or (secret is not None and secret.simulation)),
-        versions=versions("torch", *(["diffusers"] if sampling else []), "numpy", "pyarrow", "pillow"),
+        versions=versions("torch", *training.libraries, "numpy", "pyarrow", "pillow"),
+        arithmetic=arithmetic(where),
     )
     if leaves:
-        refuse_uncovered(key_of(out, key), metadata.privacy, metadata.disclosures)
+        refuse_uncovered(key_of(out, key), metadata.privacy, metadata.disclosures, [generator])
     digest = save_dataset(out, content, metadata, force=force)
     return {
         "out": str(out),
@@ -130,11 +137,12 @@ def synthesize(
     }
 
 
-def _labels(params: Synthesis, origin: Labels, source: TensorArtifact, class_names: Sequence[str]) -> NDArray[np.int64]:
+def _labels(params: Synthesis, source: TensorArtifact, class_names: Sequence[str]) -> NDArray[np.int64]:
     """The label of each image, in order of classes, or in the order given."""
     if params.label_list is None:
         assert params.count is not None  # Synthesis checked it
-        seen = class_counts_of(source, len(class_names)).tolist() if origin == "frequency" else [1] * len(class_names)
+        by_frequency, classes = params.labels == "frequency", len(class_names)
+        seen = class_counts_of(source, classes).tolist() if by_frequency else [1] * classes
         return labels_of(apportioned(seen, params.count))
     try:
         labels = parsed_labels(params.label_list, class_names)
@@ -158,17 +166,13 @@ def _kept(count: int, drop: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _sampling(params: Synthesis, training: GeneratorTraining) -> dict[str, Any]:
-    """Sampler and steps as they stand in the metadata; nothing for families that draw in one go."""
-    if training.family != "ddpm":
-        for option in ("sampler", "sampling_steps"):
-            if getattr(params, option) is not None:
-                flag = option.replace("_", "-")
-                raise UsageError(f"--{flag} belongs to ddpm; this generator is a {training.family}.")
+    """Sampler and steps as the metadata state them; nothing for families that draw in one go."""
+    if params.sampler is None:
         return {}
-    sampler, steps = params.sampling()
-    if steps > training.value("timesteps"):
-        raise UsageError(f"--sampling-steps {steps}: the generator was trained with {training.value('timesteps')}.")
-    return {"sampler": sampler, "sampling_steps": steps}
+    longest = getattr(training, "timesteps", None)
+    if longest is not None and params.sampling_steps is not None and params.sampling_steps > longest:
+        raise UsageError(f"--sampling-steps {params.sampling_steps}: the generator was trained with {longest}.")
+    return {"sampler": params.sampler, "sampling_steps": params.sampling_steps}
 
 
 def _pages(sheet: Path, count: int) -> list[Path]:
@@ -197,17 +201,14 @@ def _draw(
     labels: NDArray[np.int64],
     sampling: dict[str, Any],
     seed_of: Callable[[int], int],
-    device: Device,
+    where: torch.device,
     report: Report,
 ) -> NDArray[np.uint8]:
     """The images, a batch at a time; each batch has a stream of its own."""
     import torch
 
-    from stages.torch_setup import set_up
-
-    where = set_up(device)
     try:
-        family = family_of(training, shape)
+        family = training.build(shape)
     except ValueError as error:
         raise InputError(f"{source.path} describes a generator that cannot be built: {error}.") from error
     weights = weights_of(source, family, where)

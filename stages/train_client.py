@@ -7,28 +7,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from artifacts import lineage, tensors_file
 from artifacts.errors import InputError, UsageError
+from artifacts.formats import any_file, tensors_file
+from artifacts.formats.tensors_file import TensorArtifact
+from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare
-from artifacts.tensors_file import TensorArtifact
-from stages.data.dataset_images import describe_dataset, joined, load_dataset, load_described
+from stages.charging.client_training import PrivateRound, check_network
+from stages.charging.private_training import inherited_events, refuse_repetition, with_noise
+from stages.charging.spending import key_of
+from stages.data.dataset_images import describe_dataset, joined, joined_once, load_described
 from stages.data.images import to_pixels
-from stages.methods.params.local_training import KEEPS_STATE, SENDS_STATE, LocalTraining
-from stages.model_file import check_fits, check_images_fit, network_of, read_model, round_of, to_module
-from stages.private_client import PrivateRound, check_network
-from stages.private_training import inherited_events, refuse_repetition, with_noise
-from stages.progress import Report, Summary, silent
-from stages.randomness import stream_seed
-from stages.spending import key_of
-from stages.versions import versions
+from stages.data.schema import require_fixed
+from stages.execution.progress import Report, Summary, silent
+from stages.execution.randomness import stream_seed
+from stages.execution.versions import versions
+from stages.methods.params.local_training import BatchTraining, LocalTraining
+from stages.models.file import check_images_fit, network_of, read_fitting, read_model, round_of, to_module
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    import torch
+    from torch import Tensor
 
-    from stages.methods.local_training import LocalAlgorithm
-    from stages.torch_setup import Device
+    from stages.execution.torch_setup import Device
+    from stages.methods.local_training import LocalResult
 
 
 def train_client(
@@ -53,25 +56,30 @@ def train_client(
     first round, and write it to `state_out`. Under differential privacy `key` is the client's, by default that of the
     folder written to, and the round is charged to the ledger beside it.
     """
-    prepare(out, "private", force=force)
+    prepare(out, "private")
     _check_states(params, state, server_state, state_out)
     if state_out is not None:
-        prepare(state_out, "private", force=force)
+        prepare(state_out, "private")
     name = client_of(out, client)
     start = read_model(model)
     round = round_of(start) + 1
-    # Under DP nothing is decoded before it is charged; else what a worker holds already need not be read again.
-    described = [describe_dataset(path) if params.is_private else load_dataset(path) for path in data]
+    # Nothing is decoded before it is settled that it may be, and under DP charged.
+    described = [describe_dataset(path) for path in data]
     _, shape = network_of(start.metadata, model)
+    # Also without noise here: noise may come later, in `encode` or at the server, and a refusal because of a class
+    # that one image adds would show before it.
+    require_fixed(data, [dataset.metadata for dataset in described])
     for path, dataset in zip(data, described, strict=True):
         check_images_fit(path, dataset.metadata, shape)
     mine, theirs = (_read_state(path, start) for path in (state, server_state))
-    params = with_noise(params, params.local_steps or 0)
+    if isinstance(params, BatchTraining):
+        params = with_noise(params, params.local_steps or 0)
 
     import torch
 
-    from stages.methods.local_training import batch_gradients, batches, num_steps, train_locally
-    from stages.torch_setup import set_up
+    from stages.execution.torch_setup import arithmetic, set_up
+    from stages.methods.local_training import batch_gradients, batches, train_locally
+    from stages.nets.state import trained
 
     where = set_up(device)
     about = Metadata(
@@ -89,10 +97,14 @@ def train_client(
         ),
         seed=seed,
         versions=versions("torch", *(["numpy", "scipy"] if params.is_private else [])),  # they make the noise
+        arithmetic=arithmetic(where),
     )
+    any_file.refuse_other(out, about, force=force)
+    if state_out is not None:
+        any_file.refuse_other(state_out, replace(about, kind="state"), force=force)
     module = to_module(start, where)
     private = None
-    if params.is_private:
+    if isinstance(params, BatchTraining) and params.is_private:
         check_network(module, params)
         refuse_repetition(data, [dataset.sha256 for dataset in described])
         # The model and the server's variates come from outside, and have left before; unless they do not.
@@ -102,9 +114,9 @@ def train_client(
             [*data, *(source.path for source in files)],
             [*(dataset.metadata for dataset in described), *(source.metadata for source in files)],
         )
-        private = PrivateRound.begin(params, about, where, key_of(out, key), earlier)
+        private = PrivateRound.begin(params, about, key_of(out, key), earlier, data)
     datasets = load_described(data, described)
-    images, labels = joined(datasets)
+    images, labels = joined(datasets) if private is None else joined_once(datasets)
     pixels, classes = torch.from_numpy(to_pixels(images)).to(where), torch.from_numpy(labels).to(where)
 
     def generator(of: str, home: torch.device) -> torch.Generator:
@@ -116,19 +128,22 @@ def train_client(
     else:
         if not len(labels):
             raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
-        total = num_steps(params, len(datasets[0].content) if params.epochs_of == "first" else len(labels))
-        rows = batches(params, len(labels), total, generator("batches", torch.device("cpu")))
+        total = params.num_steps([len(dataset.content) for dataset in datasets])
+        size = params.num_in_batch(len(labels))
+        rows = batches(size, len(labels), total, generator("batches", torch.device("cpu")))
         steps = batch_gradients(module, pixels, classes, rows, generator("dropout", where))
     result = train_locally(
         module,
         steps,
         total=total,
         params=params,
-        algorithm=_algorithm(params, module, mine, theirs),
+        algorithm=params.client(trained(module), _on(where, mine), _on(where, theirs)),
         round=round,
         report=_teller(report),
     )
     if private is None:
+        if not _is_finite(result.update, result.state):
+            result = _unmoved(result, mine)
         about = replace(about, counts={"num_examples": len(labels), "local_steps": result.num_steps})
     else:
         events = private.released(result.update, result.state)
@@ -143,6 +158,27 @@ def train_client(
     return {"out": str(out), "sha256": digest, "client": name, "round": round, "custody": "private"}
 
 
+def _is_finite(*groups: Mapping[str, Tensor]) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensors in groups for tensor in tensors.values())
+
+
+def _unmoved(result: LocalResult, before: TensorArtifact | None) -> LocalResult:
+    """In place of an update that is not finite: zeros, of which no step counts.
+
+    Weights can be made so that one image has this effect. Where noise comes later, a refusal here would show that image
+    to everyone who sees which clients answered (privacy contract, rule 11). `encode` refuses a message without a clip.
+    """
+    import torch
+
+    kept = before.tensors if before is not None else {}
+    state = {
+        name: torch.from_numpy(kept[name].copy()) if name in kept else torch.zeros_like(tensor)
+        for name, tensor in result.state.items()
+    }
+    zeros = {name: torch.zeros_like(tensor) for name, tensor in result.update.items()}
+    return replace(result, update=zeros, state=state, num_steps=0)
+
+
 def _write(path: Path, tensors: Mapping[str, Tensor], metadata: Metadata, *, force: bool) -> str:
     arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
     return tensors_file.write(path, arrays, metadata, force=force)
@@ -150,21 +186,17 @@ def _write(path: Path, tensors: Mapping[str, Tensor], metadata: Metadata, *, for
 
 def _check_states(params: LocalTraining, state: Path | None, server_state: Path | None, out: Path | None) -> None:
     """State files are for the algorithms that have them, and then the new state must have a place."""
-    keeps, sends = params.algorithm in KEEPS_STATE, params.algorithm in SENDS_STATE
-    if (out is not None) != keeps:
-        word = "needs" if keeps else "keeps no state: leave out"
+    if (out is not None) != params.keeps_state:
+        word = "needs" if params.keeps_state else "keeps no state: leave out"
         raise UsageError(f"--algorithm {params.algorithm} {word} --state-out.")
-    for path, fits, flag in ((state, keeps, "--state"), (server_state, sends, "--server-state")):
+    uses = ((state, params.keeps_state, "--state"), (server_state, params.sends_state, "--server-state"))
+    for path, fits, flag in uses:
         if path is not None and not fits:
             raise UsageError(f"--algorithm {params.algorithm} has no use for {flag}.")
 
 
 def _read_state(path: Path | None, model: TensorArtifact) -> TensorArtifact | None:
-    if path is None:
-        return None
-    kept = tensors_file.read(path, kind="state")
-    check_fits(kept.tensors, model.tensors, path, partial=True)
-    return kept
+    return None if path is None else read_fitting(path, model.tensors, kind="state", partial=True)
 
 
 def _teller(report: Report) -> Callable[[int, int, Tensor | None], None]:
@@ -177,31 +209,8 @@ def _teller(report: Report) -> Callable[[int, int, Tensor | None], None]:
     return tell
 
 
-def _algorithm(
-    params: LocalTraining, module: nn.Module, mine: TensorArtifact | None, theirs: TensorArtifact | None
-) -> LocalAlgorithm:
+def _on(device: torch.device, kept: TensorArtifact | None) -> dict[str, Tensor]:
     import torch
 
-    from stages.methods.fedavg import FedAvg
-    from stages.methods.feddyn import FedDyn
-    from stages.methods.fedprox import FedProx
-    from stages.methods.fedpvr import FedPvr
-    from stages.methods.scaffold import Scaffold
-
-    named = dict(module.named_parameters())
-    where = next(iter(named.values())).device
-    kept, sent = (
-        {name: torch.from_numpy(array.copy()).to(where) for name, array in (source.tensors if source else {}).items()}
-        for source in (mine, theirs)
-    )
-    match params.algorithm:
-        case "fedprox":
-            return FedProx(named, params.proximal_weight)
-        case "scaffold":
-            return Scaffold(named, kept, sent)
-        case "fedpvr":
-            return FedPvr(named, kept, sent)
-        case "feddyn":
-            return FedDyn(named, kept, params.dynamic_weight)
-        case "fedavg" | "fedsgd" | "fednova":
-            return FedAvg()
+    tensors = kept.tensors if kept is not None else {}
+    return {name: torch.from_numpy(array.copy()).to(device) for name, array in tensors.items()}

@@ -9,30 +9,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from artifacts import lineage, tensors_file
 from artifacts.errors import InputError, UsageError, VerificationError
+from artifacts.formats import any_file, tensors_file
+from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare
-from stages.data.dataset_images import DescribedDataset, describe_dataset, joined, load_described
+from artifacts.writing import atomic
+from stages.charging.private_training import refuse_repetition
+from stages.charging.spending import record_event
+from stages.data.dataset_images import DescribedDataset, describe_dataset, joined, joined_once, load_described
 from stages.data.images import LabelledImages, to_pixels
-from stages.generator_checkpoint import Checkpoint
-from stages.generator_file import CLASS_COUNTS, family_of, generator_params
+from stages.data.schema import require_fixed
+from stages.execution.progress import Report, Summary, silent
+from stages.execution.randomness import numpy_stream, stream_seed
+from stages.execution.versions import versions
+from stages.generators.checkpoint import Checkpoint
+from stages.generators.file import CLASS_COUNTS, generator_params
+from stages.generators.private import PrivateTraining
 from stages.methods.params.generator import GeneratorTraining
 from stages.nets.generator_params import ImageShape
-from stages.private_generator import PrivateTraining
-from stages.private_training import refuse_repetition
-from stages.progress import Report, Summary, silent
-from stages.randomness import numpy_stream, stream_seed
-from stages.spending import record_event
-from stages.versions import versions
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from stages.execution.torch_setup import Device
     from stages.methods.generator_training import Generator, PartGradient, TrainingState
-    from stages.torch_setup import Device
 
 CHECKPOINT_EVERY = 100
 
@@ -57,19 +60,19 @@ def train_generator(
     several times. `checkpoint_every` steps the state is saved beside the output, never if 0; it changes no byte of the
     result. Under differential privacy `key` is the client's, by default that of the folder written to.
     """
-    prepare(out, "private", force=force)
+    prepare(out, "private")
     name = client_of(out, client)
     described = [describe_dataset(path) for path in data]
     shape, class_names = _kind_of_images(data, described)
 
     import torch
 
+    from stages.execution.torch_setup import arithmetic, set_up
     from stages.methods.generator_training import batch_gradients, first_state, train
-    from stages.torch_setup import set_up
 
     where = set_up(device)
     try:
-        family = family_of(params, shape)
+        family = params.build(shape)
     except ValueError as error:
         raise UsageError(f"--family {params.family}: {error}.") from error
     params = _with_noise(params)
@@ -88,16 +91,19 @@ def train_generator(
         seed=seed,
         versions=versions(
             "torch",
-            *(["diffusers"] if params.family == "ddpm" else []),
+            *params.libraries,
             *(["numpy", "scipy"] if params.is_private else []),  # they make the noise
         ),
+        arithmetic=arithmetic(where),
     )
 
     def generator_of(of: str) -> torch.Generator:
         return torch.Generator().manual_seed(stream_seed(seed, stage="train-generator", client=name, of=of))
 
-    private = PrivateTraining.begin(params, metadata, where, out, key) if params.is_private else None
-    content = LabelledImages(*joined(load_described(data, described)), class_names)
+    any_file.refuse_other(out, metadata, force=force)
+    private = PrivateTraining.begin(params, metadata, out, key, data) if params.is_private else None
+    datasets = load_described(data, described)
+    content = LabelledImages(*(joined(datasets) if private is None else joined_once(datasets)), class_names)
     if private is None:
         if not len(content):
             raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
@@ -117,36 +123,42 @@ def train_generator(
 
     gradients: Callable[[int], PartGradient]
     if private is None:
-        gradients = batch_gradients(family, images, labels, params.optimisation().batch_size, public_of)
+        gradients = batch_gradients(family, images, labels, params.batch_size, public_of)
     else:
         gradients = private.gradients(family, images, labels, shape.num_classes, public_of)
+
+    def of_step(step: int) -> Metadata:
+        """What the generator after so many steps says of itself."""
+        if step == num_steps:
+            return metadata
+        shorter = dataclasses.replace(params, epochs=None, steps=step)
+        return dataclasses.replace(metadata, params=generator_params(shorter, shape, class_names))
+
     checkpoint = Checkpoint(out, metadata, where, num_steps, private.spending.mark if private else None)
     initial = {key: tensor.to(where) for key, tensor in family.initial(generator_of("initial weights")).items()}
     first = first_state(initial, params.optimisation())
     saved = checkpoint.load(first, force=force)
-    for path in kept_paths.values():
-        prepare(path, "private", force=force or saved is not None)
+    for step, path in kept_paths.items():
+        prepare(path, "private")
+        any_file.refuse_other(path, of_step(step), force=force or saved is not None)
 
     def write(state: TrainingState, path: Path, *, force: bool) -> str:
         """The generator after so many steps, as a file of its own. Under DP it follows from the state alone."""
         shown = slice(None) if private is None else slice(0)
         kept = _kept(family, state, images[shown], labels[shown])
         tensors = {n: t.detach().cpu().numpy() for n, t in kept.items()}
-        about = metadata
+        about = of_step(state.step)
         if private is None:
             tensors |= {CLASS_COUNTS: subset.class_counts()}
         else:
             about = dataclasses.replace(about, privacy=private.released(tensors, state.step))
-        if state.step < num_steps:
-            shorter = dataclasses.replace(params, epochs=None, steps=state.step)
-            about = dataclasses.replace(about, params=generator_params(shorter, shape, class_names))
         return tensors_file.write(path, tensors, about, force=force)
 
     written: list[Path] = []
 
     def after_step(state: TrainingState, losses: Mapping[str, Tensor]) -> None:
         if state.step in kept_paths:
-            write(state, kept_paths[state.step], force=True)
+            write(state, kept_paths[state.step], force=force or saved is not None)
             written.append(kept_paths[state.step])
         if checkpoint_every and state.step % checkpoint_every == 0 and state.step < num_steps:
             checkpoint.save(state)
@@ -168,7 +180,7 @@ def train_generator(
     except VerificationError:
         # Another result under noise that was given out already: nothing of it may stay (privacy contract, 8).
         for path in [*written, checkpoint.path]:
-            path.unlink(missing_ok=True)
+            atomic.remove(path)
         raise
     checkpoint.remove()
     told: dict[str, Any] = {"images": len(subset)} if private is None else private.told(num_steps)
@@ -202,6 +214,7 @@ def _with_noise(params: GeneratorTraining) -> GeneratorTraining:
 def _check_records(paths: Sequence[Path], datasets: Sequence[DescribedDataset]) -> None:
     """Under DP a row is a record, and every record is one row: else it would move a sum by more than the clip norm."""
     refuse_repetition(paths, [dataset.sha256 for dataset in datasets])
+    require_fixed(paths, [dataset.metadata for dataset in datasets])
     for path, dataset in zip(paths, datasets, strict=True):
         about = dataset.metadata
         if about.custody in ("outbound", "downlink") or about.privacy or about.disclosures:

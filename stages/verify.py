@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from artifacts import any_file, envelope_file
-from artifacts.attestation import check_signed
-from artifacts.envelope_file import SUFFIX, EnvelopeArtifact
 from artifacts.errors import FedsynthError, InputError, UsageError, VerificationError
-from artifacts.receipts import check_asked, check_receipt
-from artifacts.roster import Roster, read_roster
-from stages.progress import Report, Summary, silent
+from artifacts.formats import Format, any_file, envelope_file, format_named
+from artifacts.formats.envelope_file import EnvelopeArtifact
+from artifacts.identity.attestation import check_signed
+from artifacts.identity.roster import Roster, read_roster
+from artifacts.ledgers.receipts import check_asked, check_receipt
+from stages.execution.progress import Report, Summary, silent
 
 
 def verify(
@@ -59,7 +59,7 @@ def check_same(read: Sequence[str | None], signed: set[str]) -> None:
 
 
 def _verify(path: Path, envelope: Path | None, roster: Roster) -> dict[str, Any]:
-    if path.name.endswith(SUFFIX) and envelope is None:
+    if format_named(path) is Format.ENVELOPES and envelope is None:
         return _verify_heads(envelope_file.read(path), roster)
     file = any_file.scan(path)
     found = _envelope(path, envelope)

@@ -3,15 +3,30 @@
 import functools
 import importlib.util
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from fedsynth_cli.app import run as run_command_line
 
 ROOT = Path(__file__).parent.parent
+
+# How long an example takes depends on the machine and on who else uses it.
+hypothesis.settings.register_profile("anywhere", deadline=None)
+hypothesis.settings.load_profile("anywhere")
+
+
+def pytest_configure(config):
+    """Other keys, another order, a part of the suite: see tests/anywhere, and `make test-anywhere`."""
+    if any(name.startswith("FEDSYNTH_TEST_") for name in os.environ):
+        spec = importlib.util.spec_from_file_location("fedsynth_anywhere", ROOT / "tests/anywhere/plugin.py")
+        plugin = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(plugin)
+        config.pluginmanager.register(plugin)
 
 
 @pytest.fixture
@@ -70,7 +85,7 @@ class _ThisProcess:
 @pytest.fixture(scope="session")
 def run_on_one_worker():
     """`run` without processes of its own; those are tested in tests/recipes."""
-    from stages.progress import silent
+    from stages.execution.progress import silent
     from stages.recipes.runner import begin, finish
 
     def run(recipe, out, *, seed, report=silent):

@@ -14,6 +14,7 @@ from pathlib import Path
 import typer
 
 from fedsynth_cli.urls import AT_HOME, with_urls
+from stages.plugins import records
 
 _CLIENT, _SERVER, _ANYONE = "At a client", "At the server", "Anyone"
 _SIMULATION = "Whole federations"
@@ -50,6 +51,8 @@ COMMANDS: dict[str, str] = {
     "batch": _SIMULATION,
 }
 
+_made_with: dict[str, tuple[str, ...]] = {}
+
 # Commands with subcommands: their file has a function `group` beside.
 GROUPS = frozenset({"secagg", "receipt", "federate"})
 
@@ -57,7 +60,10 @@ GROUPS = frozenset({"secagg", "receipt", "federate"})
 def load(name: str) -> Callable[..., None]:
     """The function that a command calls, with all its options."""
     module = name.replace("-", "_")
-    function: Callable[..., None] = getattr(importlib.import_module(f"{__name__}.{module}"), module)
+    found = importlib.import_module(f"{__name__}.{module}")
+    if _made_with.setdefault(name, records()) != records():  # its options were made beside other plug-ins
+        found, _made_with[name] = importlib.reload(found), records()
+    function: Callable[..., None] = getattr(found, module)
     return function if name in AT_HOME else with_urls(name, function)
 
 

@@ -11,6 +11,7 @@ import typer
 
 from fedsynth_cli.console import Output, table
 from fedsynth_cli.options import Force, Json, Quiet
+from fedsynth_cli.urls import WRITTEN
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,8 +31,8 @@ def account(
             click_type=click.Choice(["fine", "papers"]),
         ),
     ] = "fine",
-    csv: Annotated[Path | None, typer.Option(help="CSV: ε after each round.", show_default=False)] = None,
-    picture: Annotated[Path | None, typer.Option(help="PNG: ε over rounds.", show_default=False)] = None,
+    csv: Annotated[Path | None, WRITTEN, typer.Option(help="CSV: ε after each round.", show_default=False)] = None,
+    picture: Annotated[Path | None, WRITTEN, typer.Option(help="PNG: ε over rounds.", show_default=False)] = None,
     sampling_rate: Annotated[
         float | None,
         typer.Option(help="q: how likely a record is in a step.", show_default=False, rich_help_panel=_PLAN),
@@ -126,7 +127,7 @@ def _show_plan(console: Console, summary: dict[str, Any]) -> None:
             "calculation and no guarantee: a file in an outbox shows that its client took part."
         )
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def _show(console: Console, result: dict[str, Any]) -> None:
@@ -162,7 +163,7 @@ def _show(console: Console, result: dict[str, Any]) -> None:
                 "records, or is in others' data, too, has more at stake."
             )
     for line in [*lines, *result["notes"]]:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def _number(value: float | str) -> str:

@@ -10,11 +10,11 @@ import typer
 
 from fedsynth_cli.console import Output
 from fedsynth_cli.options import Device, Force, Given, Json, Out, Quiet, ServerKey, hyper_options
-from stages.methods.params.aggregation import Aggregation
-from stages.methods.params.variants import AGGREGATIONS
+from fedsynth_cli.urls import WRITTEN
+from stages.registry import RULES
 
 
-@hyper_options("aggregate", AGGREGATIONS)
+@hyper_options("aggregate", RULES)
 def aggregate(
     model: Annotated[Path, typer.Argument(help="The model that the round began with.")],
     out: Out,
@@ -23,16 +23,23 @@ def aggregate(
         list[Path] | None, typer.Argument(help="The clients' messages or surrogates of this round.", show_default=False)
     ] = None,
     result: Annotated[
-        str,
-        typer.Option("--as", help="What to write.", click_type=click.Choice(["model", "update", "state"])),
-    ] = "model",
+        str | None,
+        typer.Option(
+            "--as",
+            help="What to write, if not the rule's usual result.",
+            click_type=click.Choice(["model", "update"]),
+            show_default=False,
+        ),
+    ] = None,
     state: Annotated[
         Path | None, typer.Option(help="The server's state of the round before.", show_default=False)
     ] = None,
-    state_out: Annotated[Path | None, typer.Option(help="feddyn: the server's new state.", show_default=False)] = None,
+    state_out: Annotated[
+        Path | None, WRITTEN, typer.Option(help="Where to keep its new one.", show_default=False)
+    ] = None,
     before: Annotated[
         Path | None,
-        typer.Option(help="The model of the round before, for --sparsify top-k.", show_default=False),
+        typer.Option(help="The model of the round before, for --sparsify moved-k.", show_default=False),
     ] = None,
     require_signed: Annotated[
         Path | None,
@@ -44,10 +51,15 @@ def aggregate(
     ] = False,
     metrics: Annotated[
         Path | None,
+        WRITTEN,
         typer.Option(help="fedlap, feddm: JSON with radii, steps and losses, for the server.", show_default=False),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="feddm: of the order of the batches (default 0).", show_default=False)
+        int | None,
+        typer.Option(
+            help="feddm: of the order of the batches; fedlap: of augmentations and fresh weights (default 0).",
+            show_default=False,
+        ),
     ] = None,
     key: ServerKey = None,
     device: Device = "auto",
@@ -74,39 +86,19 @@ def aggregate(
     Example: fedsynth aggregate model-0000.safetensors clients/*/outbox/message-0001.safetensors
     --require-signed public/roster.json -o server/outbox/model-0001.safetensors
     """
+    from stages.aggregate import aggregate as stage
+
     output = Output(as_json=json, quiet=quiet)
-    params = given.resolve(AGGREGATIONS)
-    ours = {"--state": state, "--state-out": state_out, "--before": before}
-    theirs = {"--strict": strict or None, "--metrics": metrics, "--seed": seed}
-    _refuse(theirs if isinstance(params, Aggregation) else ours, params.rule)
-    common: dict[str, Any] = {"params": params, "key": key, "signed_by": require_signed, "force": force}
+    params = given.resolve(RULES)
+    where: Any = device
     with output.progress("aggregate") as report:
-        if isinstance(params, Aggregation):
-            from stages.aggregate import aggregate as stage
-
-            kind: Any = result
-            summary = stage(
-                model, messages or [], out, result=kind, state=state, state_out=state_out, before=before,
-                report=report, **common,
-            )  # fmt: skip
-        else:
-            from stages.aggregate_surrogates import aggregate_surrogates
-
-            if result != "model":
-                raise typer.BadParameter(f"--as {result} does not go with --rule {params.rule}: it gives a model.")
-            where: Any = device
-            summary = aggregate_surrogates(
-                model, messages or [], out, seed=seed or 0, strict=strict, metrics=metrics, device=where,
-                report=report, **common,
-            )  # fmt: skip
+        summary = stage(
+            model, messages or [], out, params=params, result=result, state=state, state_out=state_out, before=before,
+            strict=strict or None, metrics=metrics, seed=seed, key=key, signed_by=require_signed, device=where,
+            force=force, report=report,
+        )  # fmt: skip
     for why in summary.get("left_out", []):
         output.warn(f"left out: {why}")
     if "unchanged" in summary:
         output.warn(f"the model did not change: {summary['unchanged']}")
     output.result(summary)
-
-
-def _refuse(options: dict[str, Any], rule: str) -> None:
-    for flag, value in options.items():
-        if value is not None:
-            raise typer.BadParameter(f"{flag} does not go with --rule {rule}.")

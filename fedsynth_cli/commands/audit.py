@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,14 +17,19 @@ if TYPE_CHECKING:
     from stages.audit import AuditReport
 
 _REPLAY = "Replay"
+_STYLES = {"failure": "red", "unknown": "yellow", "unchecked": "yellow", "note": "dim"}
 
 
 def audit(
-    target: Annotated[Path, typer.Argument(help="A run folder, or one participant's folder.")],
+    target: Annotated[Path, typer.Argument(help="A run folder, a home, one participant's folder, or an outbox alone.")],
     delta: Annotated[float | None, typer.Option(help="Compute the ε of what left, at this δ.")] = None,
     received: Annotated[
         list[Path] | None,
-        typer.Option(help="With one client's folder: a folder with what the server sent it, and the roster."),
+        typer.Option(help="A folder with what the server sent, or the roster, where no run folder or home has it."),
+    ] = None,
+    trust: Annotated[
+        str | None,
+        typer.Option(help="Fingerprint of the roster, compared by telephone or letter.", show_default=False),
     ] = None,
     replay: Annotated[
         bool, typer.Option("--replay", help="Compute what left again and compare bytes.", rich_help_panel=_REPLAY)
@@ -36,21 +42,27 @@ def audit(
         typer.Option(
             min=0,
             rich_help_panel=_REPLAY,
-            help="From another machine or version: let values differ by this much of a tensor's largest.",
+            help="From another machine or version: let values differ by this much of a file's largest.",
         ),
     ] = None,
     seed: Annotated[
         list[int] | None,
         typer.Option(help="A seed that synthesize may have used, if no private file tells.", rich_help_panel=_REPLAY),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes that look at files, where there are many (all cores).", show_default=False),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check exactly which bytes left, what they tell and cost, and where they come from. Exit code 5 on any failure.
+    """Check exactly which bytes left, what they tell and cost, and where they come from.
+
+    Exit code 5 on any failure, 6 if nothing is wrong but something could not be checked.
 
     Example: fedsynth audit runs/first --delta 1e-5
     """  # fmt: skip
-    from artifacts.errors import UsageError, VerificationError
+    from artifacts.errors import UsageError
     from stages.audit import ReplayOptions
     from stages.audit import audit as stage
 
@@ -59,10 +71,14 @@ def audit(
     options = ReplayOptions(sample=sample, tolerance=tolerance, seeds=tuple(seed or ())) if replay else None
     output = Output(as_json=json, quiet=quiet)
     with output.progress("audit") as report:
-        result = stage(target, delta=delta, received=received or (), replay=options, report=report)
+        cores = workers or os.cpu_count() or 1
+        result = stage(
+            target, delta=delta, received=received or (), trust=trust, replay=options, workers=cores, report=report
+        )
     output.result(result.to_json(), lambda console: _show(console, result))
-    if not result.passed:
-        raise VerificationError(result.verdict)
+    if (error := result.error) is not None:
+        error.is_told = True
+        raise error
 
 
 def _show(console: Console, result: AuditReport) -> None:
@@ -70,11 +86,12 @@ def _show(console: Console, result: AuditReport) -> None:
     for sent in result.sent:
         about = sent.to_json()
         told = ", ".join(about["disclosures"]) or "none"
-        rows.append([about["name"], about["files"], human_bytes(about["bytes"]), _span(about["rounds"]),
+        name = about["name"] if about["role"] == "own" else f"{about['name']} ({about['role']})"
+        rows.append([name, about["files"], human_bytes(about["bytes"]), _span(about["rounds"]),
                      ", ".join(about["kinds"]), told, _epsilon(about)])  # fmt: skip
     table(console, ["who", "files", "size", "rounds", "kinds", "discloses", "ε"], rows)
     if any(sent.to_json()["epsilon"] == "finite" for sent in result.sent):
-        console.print("How much: fedsynth audit --delta, with the δ of your choice.", highlight=False)
+        console.print("How much: fedsynth audit --delta, with the δ of your choice.")
     _show_told(console, result)
     console.print()
     totals = [[_span([r for r in total.rounds if r is not None]) or "–", total.kind, total.files,
@@ -84,11 +101,12 @@ def _show(console: Console, result: AuditReport) -> None:
     _show_checks(console, result)
     console.print()
     for finding in result.findings:
-        style = "red" if finding.level == "failure" else "dim"
-        text = f"{finding.level.upper():<8} {finding.check:<12} {finding.where}: {finding.what}"
-        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-    style = "bold green" if result.passed else "bold red"
-    console.print(result.verdict, style=style, markup=False, soft_wrap=True)
+        style = _STYLES[finding.level]
+        what = f"needs {finding.what}" if finding.level == "unchecked" else finding.what
+        text = f"{finding.level.upper():<9} {finding.check:<12} {finding.where}: {what}"
+        console.print(text, style=style, soft_wrap=True)
+    style = "bold green" if result.passed else "bold red" if result.count("failure") else "bold yellow"
+    console.print(result.verdict, style=style, soft_wrap=True)
 
 
 def _show_told(console: Console, result: AuditReport) -> None:
@@ -98,19 +116,16 @@ def _show_told(console: Console, result: AuditReport) -> None:
 
     every = [sent.to_json() for sent in result.sent]
     lines = [f"{name}: {DISCLOSURES[name]}" for name in sorted({n for each in every for n in each["disclosures"]})]
-    if any("proxy" in each["kinds"] for each in every):
-        lines.append(f"proxy: {KINDS['proxy'].text}.")
+    kinds = sorted({name for each in every for name in each["kinds"] if name in KINDS})
+    lines += [f"{name}: {KINDS[name].text}." for name in kinds if KINDS[name].encoded]
     for line in lines:
-        console.print(line, markup=False, highlight=False)
+        console.print(line)
 
 
 def _show_checks(console: Console, result: AuditReport) -> None:
     from stages.audit import CHECKS
 
-    rows = []
-    for check, failures, notes in result.by_check():
-        word = f"{failures} failed" if failures else f"{notes} to note" if notes else "ok"
-        rows.append([check, word, CHECKS[check]])
+    rows = [[check, result.result_of(check, found), CHECKS[check]] for check, found in result.by_check()]
     table(console, ["check", "result", "what it makes sure of"], rows)
 
 

@@ -9,12 +9,11 @@ import typer
 
 from fedsynth_cli.console import Output
 from fedsynth_cli.options import Client, Device, Force, Gate, Given, Json, Key, Out, Quiet, gated, hyper_options
-from stages.methods.params.surrogates import SurrogateSet
-from stages.methods.params.tofu import TofuEncoding
-from stages.methods.params.variants import ENCODINGS
+from fedsynth_cli.urls import WRITTEN
+from stages.registry import ENCODERS
 
 
-@hyper_options("encode", ENCODINGS)
+@hyper_options("encode", ENCODERS)
 def encode(
     model: Annotated[Path, typer.Argument(help="The model that the round began with.")],
     source: Annotated[
@@ -28,20 +27,27 @@ def encode(
     previous: Annotated[
         Path | None,
         typer.Option(
-            help="state: the client's state before this round; fedlap, feddm, tofu: its file of the round before.",
+            help="state: the client's state before this round; fedlap, feddm, tofu: its file of the round before; "
+            "topk: what the round before left out.",
             show_default=False,
         ),
     ] = None,
     before: Annotated[
         Path | None,
-        typer.Option(help="The model of the round before, for --sparsify top-k.", show_default=False),
+        typer.Option(help="The model of the round before, for --sparsify moved-k.", show_default=False),
     ] = None,
     metrics: Annotated[
         Path | None,
+        WRITTEN,
         typer.Option(
             help="fedlap, feddm: JSON for what was measured on the way, such as the radius's curve; private.",
             show_default=False,
         ),
+    ] = None,
+    error_out: Annotated[
+        Path | None,
+        WRITTEN,
+        typer.Option(help="topk: a private file for what is left out; the next --previous.", show_default=False),
     ] = None,
     key: Key = None,
     client: Client = None,
@@ -57,10 +63,15 @@ def encode(
 
     Example: fedsynth encode model-0000.safetensors private/update-0001.safetensors -o outbox/message-0001.safetensors
 
-    With --method tofu it leaves as images and soft labels whose gradient it is: obscured and smaller, not protected.
+    With --method tofu it leaves as a few images whose gradient it is: obscured and smaller, not protected.
 
     Example: fedsynth encode model-0000.safetensors private/update-0001.safetensors --method tofu -o
     outbox/proxy-0001.safetensors
+
+    With --method quantised, topk or lowrank it leaves in fewer bytes by plain means, which hide nothing.
+
+    Example: fedsynth encode model-0000.safetensors private/update-0001.safetensors --method quantised --bits 4 -o
+    outbox/compressed-0001.safetensors
 
     Data leaves as a small synthetic set that stands in for it near the model: by its gradients (FedLAP), or by its
     features (FedDM). With --noise-multiplier or --target-epsilon each record is protected by differential privacy.
@@ -68,33 +79,15 @@ def encode(
     Example: fedsynth encode model-0000.safetensors private/data.parquet --method fedlap -o
     outbox/surrogate-0001.safetensors
     """
-    params = given.resolve(ENCODINGS)
-    out = gated(out, gate)
+    from stages.encode import encode as stage
+
+    params = given.resolve(ENCODERS)
     output = Output(as_json=json, quiet=quiet)
-    common: dict[str, Any] = {"params": params, "previous": previous, "key": key, "client": client, "force": force}
-    if isinstance(params, SurrogateSet):
-        from stages.encode_surrogate import encode_surrogate
-
-        _refuse("--before", before, params.method)
-        where: Any = device
-        with output.progress("encode") as report:
-            summary = encode_surrogate(model, source, out, metrics=metrics, device=where, report=report, **common)
-    elif isinstance(params, TofuEncoding):
-        from stages.encode_proxy import encode_proxy
-
-        _refuse("--before", before, params.method)
-        _refuse("--metrics", metrics, params.method)
-        on: Any = device
-        with output.progress("encode") as report:
-            summary = encode_proxy(model, source, out, device=on, report=report, **common)
-    else:
-        from stages.encode import encode as stage
-
-        _refuse("--metrics", metrics, params.method)
-        summary = stage(model, source, out, before=before, **common)
+    where: Any = device
+    with output.progress("encode") as report:
+        summary = stage(
+            model, source, gated(out, gate), params=params, previous=previous, before=before, metrics=metrics,
+            error_out=error_out, key=key,
+            client=client, device=where, force=force, report=report,
+        )  # fmt: skip
     output.result(summary)
-
-
-def _refuse(flag: str, value: Path | None, method: str) -> None:
-    if value is not None:
-        raise typer.BadParameter(f"{flag} does not go with --method {method}.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsynth_cli.console import Output
+from fedsynth_cli.console import Output, complain
 from fedsynth_cli.options import Force, Json, Out, Quiet, RecipePreset, Rounds, Seed, Setting
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _echo(quiet: bool) -> Echo:
     """What Flower logs, on stderr."""
     from stages.federate.child import silent
 
-    return silent if quiet else lambda line: print(line, file=sys.stderr, flush=True)  # noqa: T201
+    return silent if quiet else complain
 
 
 def _now(output: Output, summary: dict[str, Any]) -> None:

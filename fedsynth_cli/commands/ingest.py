@@ -22,6 +22,13 @@ def ingest(
             help="A dataset with the federation's classes and image size: its public test set.", show_default=False
         ),
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead of --like: a YAML or TOML file with classes, channels, height and width that was agreed on.",
+            show_default=False,
+        ),
+    ] = None,
     client: Annotated[
         str | None, typer.Option(help="The client's name, unless --out tells it.", show_default=False)
     ] = None,
@@ -35,6 +42,9 @@ def ingest(
 ) -> None:
     """Bring a client's own images into the form that all stages read. They stay where they are written.
 
+    Private data needs --like or --schema before anything is trained on it: classes that were read off the images
+    would tell about them.
+
     Into NAME/private/ for a client's data; into public/ for the test set that everybody may see.
 
     Example: fedsynth ingest scans/ --like public/test.parquet -o clients/hospital-a/private/data.parquet
@@ -45,5 +55,5 @@ def ingest(
     reading = Reading(
         image_size=image_size, channels=channels, image_column=image_column, label_column=label_column
     )  # fmt: skip
-    summary = stage(source, out, reading=reading, like=like, client=client, force=force)
+    summary = stage(source, out, reading=reading, like=like, schema=schema, client=client, force=force)
     Output(as_json=json, quiet=quiet).result(summary)

@@ -9,14 +9,23 @@ import typer
 
 from fedsynth_cli.console import Output
 from fedsynth_cli.options import Force, Given, Json, Out, Quiet, Seed, hyper_options
-from stages.nets.params import NetParams
+from stages.registry import NETWORKS
 
 
-@hyper_options("init-model", NetParams)
+@hyper_options("init-model", NETWORKS)
 def init_model(
     like: Annotated[Path, typer.Option("--like", help="A dataset whose image size and classes the model is for.")],
     out: Out,
     given: Given,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            "--weights",
+            help="Public weights to begin with: safetensors, or a state dict of torch (.pt, .pth). The layer of the "
+            "logits stays new where the file's is for other classes.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Seed = 0,
     force: Force = False,
     json: Json = False,
@@ -28,5 +37,5 @@ def init_model(
     """
     from stages.init_model import init_model as stage
 
-    summary = stage(like, out, params=given.resolve(NetParams), seed=seed, force=force)
+    summary = stage(like, out, params=given.resolve(NETWORKS), seed=seed, weights=weights, force=force)
     Output(as_json=json, quiet=quiet).result(summary)

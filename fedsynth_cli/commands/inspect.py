@@ -10,6 +10,7 @@ import typer
 
 from fedsynth_cli.console import Output, human_bytes, table
 from fedsynth_cli.options import Force, Json, Quiet
+from fedsynth_cli.urls import WRITTEN
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +22,9 @@ def inspect(
     file: Annotated[Path, typer.Argument(help="An artifact, or any safetensors or Parquet file.")],
     other: Annotated[Path | None, typer.Argument(help="Another file: say how the two differ.")] = None,
     images: Annotated[
-        Path | None, typer.Option(help="Write the images in the file as contact sheets: SHEET.png, SHEET-2.png, …")
+        Path | None,
+        WRITTEN,
+        typer.Option(help="Write the images in the file as contact sheets: SHEET.png, SHEET-2.png, …"),
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Show the images in a terminal with 24-bit colours.")] = False,
     force: Force = False,
@@ -69,7 +72,7 @@ def _show(console: Console, about: dict[str, Any], drawn: list[str]) -> None:
     facts += [("sheet", path) for path in about.get("sheets", [])]
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
-        console.print(f"{name:<{width}}  {value}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{name:<{width}}  {value}", soft_wrap=True)
     console.print()
     if "tensors" in about:
         rows = [[t["name"], t["dtype"], "×".join(map(str, t["shape"])) or "scalar", t["bytes"], _range(t)]
@@ -78,7 +81,8 @@ def _show(console: Console, about: dict[str, Any], drawn: list[str]) -> None:
     elif "columns" in about:
         rows = [[c["name"], c["type"], c["bytes"], _range(c)] for c in about["columns"]]
         table(console, ["column", "type", "bytes", "range"], rows)
-        console.print(f"\n{about['rows']:,} rows", highlight=False)
+        console.print()
+        console.print(f"{about['rows']:,} rows")
     if "class_counts" in about:
         table(console, ["class", "rows"], [[name, count] for name, count in about["class_counts"].items()])
     for line in drawn:
@@ -134,9 +138,10 @@ def _show_difference(console: Console, apart: dict[str, Any]) -> None:
         )
     if "rows" in apart:
         rows = apart["rows"]
+        console.print()
         console.print(
-            f"\n{rows['first']:,} and {rows['second']:,} rows; at the same place {rows['same_images']:,} images and "
-            f"{rows['same_labels']:,} labels are the same.", highlight=False,
+            f"{rows['first']:,} and {rows['second']:,} rows; at the same place {rows['same_images']:,} images and "
+            f"{rows['same_labels']:,} labels are the same.",
         )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import typer
 
 from fedsynth_cli.console import Output
 from fedsynth_cli.options import Force, Given, Json, Out, Quiet, Seed, hyper_options
+from fedsynth_cli.urls import FOLDER
 from stages.data.params import PartitionParams
 
 
@@ -23,7 +24,9 @@ def partition(
     ],
     out: Out,
     given: Given,
-    root: Annotated[Path | None, typer.Option(help="Folder of torchvision's datasets.", show_default=False)] = None,
+    root: Annotated[
+        Path | None, FOLDER, typer.Option(help="Folder of torchvision's datasets.", show_default=False)
+    ] = None,
     download: Annotated[
         bool, typer.Option("--download", help="Let torchvision fetch the dataset into --root.")
     ] = False,
@@ -36,10 +39,11 @@ def partition(
 
     Example: fedsynth partition digits --clients 5 --scheme dirichlet --alpha 0.1 -o runs/first
     """
+    from artifacts.writing import locks
     from stages.partition import partition as stage
 
     output = Output(as_json=json, quiet=quiet)
     params = given.resolve(PartitionParams)
-    with output.progress("partition") as report:
+    with locks.held(out, "fedsynth partition"), output.progress("partition") as report:
         summary = stage(source, out, params=params, seed=seed, root=root, download=download, force=force, report=report)
     output.result(summary)

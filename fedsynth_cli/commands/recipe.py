@@ -10,7 +10,9 @@ import click
 import typer
 
 from fedsynth_cli.console import Output, table
+from fedsynth_cli.naming import shown_lines
 from fedsynth_cli.options import Force, Json, Quiet, RecipePreset, Rounds, Seed, Setting, Workers
+from fedsynth_cli.urls import WRITTEN
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,8 +25,11 @@ _FORMATS = ["make", "dvc", "snakemake", "sh"]
 def recipe(
     name: Annotated[
         str,
-        typer.Argument(metavar="RECIPE", help="A recipe's name, or a YAML or TOML file; `list` shows all names."),
+        typer.Argument(metavar="RECIPE", help="A recipe's name, or a YAML or TOML file; or `list`, or `show`."),
     ],
+    which: Annotated[
+        str | None, typer.Argument(metavar="[RECIPE]", help="After `show`: the recipe.", show_default=False)
+    ] = None,
     style: Annotated[
         str | None,
         typer.Option(
@@ -36,6 +41,7 @@ def recipe(
     ] = None,
     out: Annotated[
         Path | None,
+        WRITTEN,
         typer.Option("--out", "-o", help="A file, or a folder for dvc; else stdout.", show_default=False),
     ] = None,
     run_folder: Annotated[str, typer.Option("--run", help="The run folder that the pipeline writes.")] = "run",
@@ -50,20 +56,27 @@ def recipe(
 ) -> None:
     """Write a recipe for Make, DVC, Snakemake or the shell. Its files equal those of `run`, byte for byte.
 
-    `fedsynth recipe list` shows the recipes that there are. A pipeline is one run: of a recipe with a sweep, fix the
-    values with --set and --seed.
+    `fedsynth recipe list` shows the recipes that there are, `fedsynth recipe show RECIPE` every parameter of one, with
+    its value and where that is from. A pipeline is one run: of a recipe with a sweep, fix the values with --set and
+    --seed.
 
+    Example: fedsynth recipe show fedssyn --preset paper --set partition.clients=40
     Example: fedsynth recipe fedavg --format make -o Makefile.fedavg && make -f Makefile.fedavg
     """
-    from artifacts import atomic
     from artifacts.errors import UsageError
-    from artifacts.url import is_url
+    from artifacts.storage.url import is_url
+    from artifacts.writing import atomic
     from stages.recipes.recipe import change, load_recipe
 
     output = Output(as_json=json, quiet=quiet)
     if name == "list":
         _list(output)
         return
+    if name == "show":
+        _show(output, which, preset, setting, rounds)
+        return
+    if which is not None:
+        raise UsageError(f"recipe {name} {which}: give one recipe, or `show` before it.")
     if is_url(run_folder):
         raise UsageError("--run: these tools look at files, so give a path. `fedsynth run` writes to a URL.")
     if style is None:
@@ -83,20 +96,39 @@ def recipe(
         if out is None:
             raise UsageError("--format dvc writes dvc.yaml and params.yaml: give a folder with --out.")
         files = {out / file: text for file, text in dvc(chosen, **given).items()}
-        if not (out / ".gitignore").exists():
-            files[out / ".gitignore"] = ignored(run_folder)
-        elif not set(ignored(run_folder).split()) <= set((out / ".gitignore").read_text().split()):
+        listed = out / ".gitignore"
+        if not listed.exists() or listed.read_text() == ignored(run_folder):
+            files[listed] = ignored(run_folder)
+        elif not set(ignored(run_folder).split()) <= set(listed.read_text().split()):
             lines = " and ".join(ignored(run_folder).split())
-            output.warn(f"private data will stand in {run_folder}/: put {lines} into {out / '.gitignore'}.")
+            output.warn(f"private data will stand in {run_folder}/: put {lines} into {listed}.")
     else:
         text = _rendered(style, chosen, given)
         if out is None:
-            sys.stdout.write(text)
+            sys.stdout.write(shown_lines(text) if sys.stdout.isatty() else text)
             return
         files = {out: text}
     for path, content in files.items():
-        atomic.write(path, [content.encode()], force=force, mode=0o755 if style == "sh" else 0o644)
+        atomic.write(path, [content.encode()], force=force, mode=0o755 if style == "sh" else None)
     output.result({"out": [str(path) for path in files], "format": style})
+
+
+def _show(output: Output, name: str | None, preset: str | None, setting: list[str] | None, rounds: int | None) -> None:
+    from artifacts.errors import UsageError
+    from stages.recipes.recipe import change, load_recipe
+    from stages.recipes.show import lines, shown
+
+    if name is None:
+        raise UsageError("recipe show: which? Give a recipe's name; `fedsynth recipe list` shows them all.")
+    chosen = change(load_recipe(name, preset), setting or [], rounds)
+
+    def show(console: Console) -> None:
+        console.print(f"{chosen.name}: {chosen.about}")
+        table(console, ["parameter", "value", "from"], lines(chosen))
+        for text in chosen.left_out:
+            console.print(text)
+
+    output.result(shown(chosen), show)
 
 
 def _rendered(style: str, recipe: Recipe, given: dict[str, Any]) -> str:
@@ -110,7 +142,8 @@ def _rendered(style: str, recipe: Recipe, given: dict[str, Any]) -> str:
 
 
 def _list(output: Output) -> None:
-    from stages.recipes.recipe import load_recipe, names, presets
+    from stages.recipes.layers import names
+    from stages.recipes.recipe import load_recipe, presets
 
     recipes = {name: load_recipe(name) for name in names()}
     rows = [

@@ -10,6 +10,7 @@ import typer
 
 from artifacts.errors import UsageError
 from fedsynth_cli.console import Output, human_bytes, stdout_console, table
+from fedsynth_cli.naming import shown
 from fedsynth_cli.options import Force, Json, Quiet
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ def release(
     asks = not (yes or reject or only_list or json or quiet) and sys.stdin.isatty()
     rows: list[dict[str, Any]] = []
     for path in stage.waiting(targets or [Path()]):
+        done = stage.settled(path, "rejected" if reject else "released")
+        if done is not None:
+            output.warn(f"{path} was {'rejected' if reject else 'released'} before: {done}. Nothing was left to do.")
+            continue
         one = stage.look(path)
         row = one.described() | {"sheets": [str(sheet) for sheet in stage.sheets(one)], "decision": "waiting"}
         rows.append(row)
@@ -88,7 +93,7 @@ def _decide(one: Waiting, *, approved: bool, seen: bool | None, force: bool) -> 
 
 def _ask(one: Waiting, *, force: bool) -> dict[str, Any]:
     """A person at the terminal: yes, no, or later."""
-    answer = typer.prompt(f"{one.path.name}: let it leave? yes, no, later", default="later").strip().lower()
+    answer = typer.prompt(f"{shown(one.path.name)}: let it leave? yes, no, later", default="later").strip().lower()
     if answer not in ("y", "yes", "n", "no"):
         return {}
     seen = one.from_data and typer.confirm("Have you seen the private data that it was made from?", default=True)
@@ -97,12 +102,12 @@ def _ask(one: Waiting, *, force: bool) -> dict[str, Any]:
 
 def _show(console: Console, rows: list[dict[str, Any]]) -> None:
     if not rows:
-        console.print("nothing waits", highlight=False)
+        console.print("nothing waits")
         return
     cells = [
         (
             row["file"], row["kind"], "" if row["round"] is None else str(row["round"]), human_bytes(row["bytes"]),
-            ", ".join(row["disclosures"]) or "–", row["epsilon"], "\n".join(row["sheets"]) or "–",
+            ", ".join(row["disclosures"]) or "–", row["epsilon"], row["sheets"] or "–",
             f"{row['decision']}: {row['policy']}" if row["decision"] == "waiting" else row["decision"],
         )
         for row in rows

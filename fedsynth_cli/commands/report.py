@@ -15,8 +15,16 @@ if TYPE_CHECKING:
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, a home, one participant's folder, or an outbox alone.")],
     out: Out,
+    received: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder with what the server sent, or the roster, where no run folder or home has it."),
+    ] = None,
+    trust: Annotated[
+        str | None,
+        typer.Option(help="Fingerprint of the roster, compared by telephone or letter.", show_default=False),
+    ] = None,
     delta: Annotated[
         float | None, typer.Option(help="δ, for ε over rounds where noise was added. No default.", show_default=False)
     ] = None,
@@ -32,26 +40,40 @@ def report(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a run as one page: verdict of the audit, accuracy, ε, what left and what it tells, images, lineage.
+    """Write one page: verdicts on records and exposure, accuracy, ε, what left and what it tells, images, lineage.
 
-    Exit code 5 if the audit fails; the page is written all the same. It is one HTML file without
-    scripts; it needs no network and no fedsynth to be read.
+    Exit code 5 if the audit fails, 6 if something could not be checked; the page is written all the same. It is one
+    HTML file without scripts; it needs no network and no fedsynth to be read.
 
     Example: fedsynth report runs/first --delta 1e-5 -o report.html
     """
-    from artifacts.errors import VerificationError
+    from artifacts.errors import IncompleteError, VerificationError
     from stages.report.page import report as stage
 
     output = Output(as_json=json, quiet=quiet)
     with output.progress("report") as progress:
-        summary = stage(run, out, delta=delta, round=round, private=private, force=force, progress=progress)
+        summary = stage(
+            run,
+            out,
+            received=received or (),
+            trust=trust,
+            delta=delta,
+            round=round,
+            private=private,
+            force=force,
+            progress=progress,
+        )
     output.result(summary, lambda console: _show(console, summary))
-    if not summary["passed"]:
-        raise VerificationError(f"the page is written, and the audit of {run} failed: {summary['verdict']}")
+    if summary["passed"]:
+        return
+    kind, word = (IncompleteError, "is incomplete") if summary["incomplete"] else (VerificationError, "failed")
+    error = kind(f"the page is written, and the audit of {run} {word}: {summary['verdict']}")
+    error.is_told = True
+    raise error
 
 
 def _show(console: Console, summary: dict[str, Any]) -> None:
     lines = [f"{summary['out']}: {human_bytes(summary['bytes'])}, {summary['custody']}", summary["verdict"]]
     lines += [f"Left out: {words}." for words in summary["left_out"]]
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsynth_cli.console import Output, human_bytes, table
+from fedsynth_cli.console import Output, human_bytes, show, table
 from fedsynth_cli.options import Json, OutOrUrl, Quiet, RecipePreset, Rounds, Seed, Setting, Workers
 
 if TYPE_CHECKING:
@@ -35,6 +35,14 @@ def run(
         typer.Option(help="The accuracy that the comparison of a sweep counts rounds to.", show_default=False),
     ] = None,
     rounds: Rounds = None,
+    shrink: Annotated[
+        bool,
+        typer.Option(
+            "--shrink",
+            help="The same pipeline on a handful of images of the source's size, with narrow networks, few steps and "
+            "two rounds: shows in seconds whether a preset runs. Without the data, images of noise stand in.",
+        ),
+    ] = False,
     workers: Workers = None,
     seed: Seed = 0,
     json: Json = False,
@@ -48,6 +56,7 @@ def run(
     With a URL as --out every file is copied there as soon as it is finished, and the run goes on from what is there, on
     any machine.
 
+    Example: fedsynth run fedssyn --preset paper --shrink -o runs/shrunk
     Example: fedsynth run fedavg --rounds 5 --set train-client.learning_rate=0.05 -o runs/first
     """
     import os
@@ -59,38 +68,48 @@ def run(
     from stages.recipes.sweep import run_sweep, with_sweep
 
     output = Output(as_json=json, quiet=quiet)
-    chosen = change(with_sweep(load_recipe(recipe, preset), sweep or [], target), setting or [], rounds)
+    found = load_recipe(recipe, preset)
+    chosen = change(with_sweep(found, sweep or [], target), setting or [], rounds)
+    for text in chosen.left_out[len(found.left_out) :]:
+        output.warn(f"{text}.")
     if target is not None and not chosen.sweep:
         raise UsageError("--target is for the comparison of a sweep. Give --sweep too, or leave it out.")
-    stage, show = (run_sweep, _show_sweep) if chosen.sweep else (run_one, _show)
+    stage, shown = (run_sweep, _show_sweep) if chosen.sweep else (run_one, _show)
     secure = chosen.secure or "secure" in chosen.sweep
     with run_folder(out, secure=secure) as (folder, passed):
+        if shrink:
+            from stages.recipes.shrink import shrunk
+
+            chosen = shrunk(chosen, folder)
         with output.progress(chosen.name) as report:
             summary = stage(chosen, folder, seed=seed, workers=workers or os.cpu_count() or 1, report=passed(report))
-        output.result(summary, lambda console: show(console, summary))
+        output.result(summary, lambda console: shown(console, summary))
 
 
 def _show_sweep(console: Console, summary: dict[str, Any]) -> None:
     """As `fedsynth evaluate RUN…` shows the same."""
-    from fedsynth_cli import evaluation_tables
+    from stages.evaluate.params import runs
 
-    evaluation_tables.runs(console, summary)
+    show(console, runs.table(summary))
     out = summary["out"]
-    console.print(f"\nComparison: {out}/comparison.json, .csv, .png", highlight=False, soft_wrap=True)
+    console.print()
+    console.print(f"Comparison: {out}/comparison.json, .csv, .png", soft_wrap=True)
+    if "table" in summary:
+        console.print(f"Table: {summary['table']}, {summary['table_csv']}", soft_wrap=True)
 
 
 def _show(console: Console, summary: dict[str, Any]) -> None:
     rows = [[row["round"], f"{row['accuracy']:.1%}", f"{row['loss']:.4f}"] for row in summary["curve"]]
     table(console, ["round", "accuracy", "loss"], _thinned(rows))
     kept = f", {summary['steps_kept']} kept from before" if summary["steps_kept"] else ""
+    console.print()
     console.print(
-        f"\n{summary['recipe']}: {summary['accuracy']:.1%} after {summary['rounds']} rounds; the clients sent "
+        f"{summary['recipe']}: {summary['accuracy']:.1%} after {summary['rounds']} rounds; the clients sent "
         f"{human_bytes(summary['bytes_sent_by_clients'])} ({summary['steps_run']} steps run{kept}).",
-        highlight=False,
     )
     out = summary["out"]
-    console.print(f"Pictures: {out}/metrics/curve.png, {out}/simulation/partition.png", highlight=False, soft_wrap=True)
-    console.print(f"See what left the clients: fedsynth audit {out}", highlight=False, soft_wrap=True)
+    console.print(f"Pictures: {out}/metrics/curve.png, {out}/simulation/partition.png", soft_wrap=True)
+    console.print(f"See what left the clients: fedsynth audit {out}", soft_wrap=True)
 
 
 def _thinned(rows: list[list[Any]]) -> list[list[Any]]:

@@ -54,6 +54,10 @@ def shares(
     least_threshold: Annotated[
         int, typer.Option("--least-threshold", min=2, help="Refuse a list that lets fewer clients end the round.")
     ] = 2,
+    least_clients: Annotated[
+        int,
+        typer.Option("--least-clients", min=2, help="Refuse a list of fewer clients: the server may leave some out."),
+    ] = 2,
     key: Key = None,
     client: Client = None,
     force: Force = False,
@@ -68,7 +72,8 @@ def shares(
     from stages.secagg.client_steps import shares as stage
 
     summary = stage(
-        listed, out, roster=roster, least_threshold=least_threshold, key=key, client=client, force=force
+        listed, out, roster=roster, least_threshold=least_threshold, least_clients=least_clients, key=key,
+        client=client, force=force,
     )  # fmt: skip
     Output(as_json=json, quiet=quiet).result(summary)
 

@@ -23,6 +23,7 @@ from fedsynth_cli.options import (
     hyper_options,
     numbers,
 )
+from fedsynth_cli.urls import WRITTEN
 from stages.methods.params.synthesis import MOST_IMAGES, Synthesis
 
 
@@ -32,7 +33,7 @@ def synthesize(
     out: Out,
     given: Given,
     sheet: Annotated[
-        Path | None, typer.Option(help="PNG of all images, numbered, for the person who approves them.")
+        Path | None, WRITTEN, typer.Option(help="PNG of all images, numbered, for the person who approves them.")
     ] = None,
     drop: Annotated[
         str | None,
@@ -59,11 +60,12 @@ def synthesize(
 
     Example: fedsynth synthesize private/generator.safetensors --count 100 -o outbox/synthetic.parquet
     """
+    from stages.generators.file import facts_in
     from stages.synthesize import synthesize as stage
 
     output = Output(as_json=json, quiet=quiet)
     where: Any = device
-    params = given.resolve(Synthesis)
+    params = given.resolve(Synthesis, **facts_in(generator))
     out = gated(out, gate)
     with output.progress("synthesize") as report:
         summary = stage(

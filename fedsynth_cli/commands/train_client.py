@@ -9,10 +9,11 @@ import typer
 
 from fedsynth_cli.console import Output
 from fedsynth_cli.options import Client, Device, Force, Given, Json, Key, Out, Quiet, Seed, hyper_options
-from stages.methods.params.local_training import LocalTraining
+from fedsynth_cli.urls import WRITTEN
+from stages.registry import ALGORITHMS
 
 
-@hyper_options("train-client", LocalTraining)
+@hyper_options("train-client", ALGORITHMS)
 def train_client(
     model: Annotated[Path, typer.Argument(help="The model that the server sent.")],
     data: Annotated[list[Path], typer.Argument(help="The client's dataset, or several.")],
@@ -20,13 +21,13 @@ def train_client(
     given: Given,
     state: Annotated[
         Path | None,
-        typer.Option(help="What the client kept from its last round (scaffold, fedpvr, feddyn).", show_default=False),
+        typer.Option(help="What the client kept from its last round, if the algorithm keeps any.", show_default=False),
     ] = None,
     server_state: Annotated[
-        Path | None, typer.Option(help="The server's control variates (scaffold, fedpvr).", show_default=False)
+        Path | None, typer.Option(help="The server's control variates, if the algorithm has any.", show_default=False)
     ] = None,
     state_out: Annotated[
-        Path | None, typer.Option(help="Where to keep the new state: private.", show_default=False)
+        Path | None, WRITTEN, typer.Option(help="Where to keep the new state: private.", show_default=False)
     ] = None,
     key: Key = None,
     client: Client = None,
@@ -47,7 +48,9 @@ def train_client(
 
     output = Output(as_json=json, quiet=quiet)
     where: Any = device
-    params = given.resolve(LocalTraining)
+    params = given.resolve(ALGORITHMS)
+    for warning in params.warnings():
+        output.warn(f"{warning}.")
     with output.progress("train-client") as report:
         summary = stage(
             model, data, out, params=params, seed=seed, client=client, state=state, server_state=server_state,

@@ -9,10 +9,10 @@ import typer
 
 from fedsynth_cli.console import Output
 from fedsynth_cli.options import Client, Device, Force, Given, Json, Key, Out, Quiet, Seed, hyper_options, numbers
-from stages.methods.params.generator import GeneratorTraining
+from stages.registry import GENERATORS
 
 
-@hyper_options("train-generator", GeneratorTraining)
+@hyper_options("train-generator", GENERATORS)
 def train_generator(
     data: Annotated[list[Path], typer.Argument(help="The client's dataset, or several.")],
     out: Out,
@@ -44,7 +44,7 @@ def train_generator(
 
     output = Output(as_json=json, quiet=quiet)
     where: Any = device
-    params = given.resolve(GeneratorTraining)
+    params = given.resolve(GENERATORS)
     with output.progress("train-generator") as report:
         summary = stage(
             data, out, params=params, seed=seed, keep_at=numbers(keep_at, "--keep-at"), key=key, client=client,

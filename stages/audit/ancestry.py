@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
-from artifacts.keys import Key
+from artifacts.identity.keys import Key
 from artifacts.metadata import InputRef, Metadata
 from stages.audit.outbound import Seen
-from stages.audit.shelves import Given, Kept, Shelf
+from stages.audit.surrounding_files import Given, Kept, Shelf
 
 
 @dataclass
@@ -21,10 +21,10 @@ class Ancestry:
     key: Key | None
     shelf: Shelf
     given: Given | None
-    # The digests in its own ledger: what it goes on from may be what it sent before.
-    own: set[str]
+    # The digests in its own ledger: what it goes on from may be what it sent before. None where there is no ledger.
+    own: set[str] | None
     # For the server: the digests that clients recorded.
-    received: set[str] = field(default_factory=set)
+    received: Set[str] = field(default_factory=set)
 
     def check(self, seen: Seen) -> Iterator[str]:
         """What is wrong with the inputs that a file in the outbox names."""
@@ -40,7 +40,7 @@ class Ancestry:
             elif mine is not None:
                 continue  # what everybody in the federation can make: its own lineage is checked as well
             elif reference.role in ("previous", "file"):
-                if reference.sha256 not in self.own:
+                if self.own is not None and reference.sha256 not in self.own:
                     yield f"{name} is no file that this client recorded"
             elif not self._is_given(reference.sha256):
                 yield f"{name} is no file that the server sent"
@@ -64,7 +64,7 @@ class Ancestry:
         for kept in self.shelf.files.values():
             for reference in kept.metadata.inputs:
                 digest = reference.sha256
-                if digest is None or digest in self.shelf.files or digest in self.own:
+                if digest is None or digest in self.shelf.files or digest in (self.own or ()):
                     continue  # a device alone follows what it sent itself
                 if not self._is_given(digest):
                     yield kept, f"its input {reference.role!r} is neither private here nor from the server"

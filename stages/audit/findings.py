@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
+
+from artifacts.errors import FedsynthError, IncompleteError, VerificationError
+from stages.audit.subjects import Role
+from stages.words import counted
 
 # Every check, in the order in which a file meets them, with what it makes sure of. A finding names one of these.
 CHECKS: dict[str, str] = {
@@ -28,13 +33,20 @@ CHECKS: dict[str, str] = {
 
 
 # What a replay can come to, from best to worst.
-State = Literal["identical", "within tolerance", "not replayable", "different"]
+State = Literal[
+    "identical", "within tolerance", "no computation", "not confirmed", "not replayable", "unfinished", "different"
+]
 STATES: tuple[State, ...] = get_args(State)
+
+# «unknown» is what could not be looked at this time, «unchecked» what needs something that was not given: neither right
+# nor wrong.
+Level = Literal["failure", "unknown", "unchecked", "note"]
+LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 @dataclass(frozen=True)
 class Finding:
-    level: Literal["failure", "note"]
+    level: Level
     check: str
     where: str
     what: str
@@ -45,6 +57,7 @@ class Sent:
     """What left one participant."""
 
     name: str
+    role: Role = "own"
     files: int = 0
     bytes: int = 0
     rounds: set[int] = field(default_factory=set)
@@ -80,6 +93,7 @@ class Sent:
             epsilon = "inf" if self.without_noise else "finite"
         return {
             "name": self.name,
+            "role": self.role,
             "files": self.files,
             "bytes": self.bytes,
             "rounds": sorted(self.rounds),
@@ -112,14 +126,39 @@ class AuditReport:
     sent: list[Sent] = field(default_factory=list)
     # How many files a replay gave again, by state.
     replayed: dict[str, int] | None = None
+    # Of the roster by which signatures were checked, and whether it is the one that the auditor trusts.
+    fingerprint: str | None = None
+    trusted: bool = False
 
-    def add(self, level: Literal["failure", "note"], check: str, where: object, what: str) -> None:
+    def add(self, level: Level, check: str, where: object, what: str) -> None:
         assert check in CHECKS
         self.findings.append(Finding(level, check, str(where), what))
 
+    def needs(self, check: str, where: object, what: str) -> None:
+        """A check that was not made, and what it would take."""
+        self.add("unchecked", check, where, what)
+
+    def add_all(self, other: AuditReport) -> None:
+        """Everything that was found elsewhere, after what is here."""
+        self.findings += other.findings
+        self.sent += other.sent
+        if other.replayed is not None:
+            self.replayed = dict(Counter(self.replayed) + Counter(other.replayed))
+
+    def count(self, level: Level) -> int:
+        return sum(f.level == level for f in self.findings)
+
     @property
     def passed(self) -> bool:
-        return not any(f.level == "failure" for f in self.findings)
+        """Whether everything was checked, and nothing is wrong."""
+        return not any(finding.level != "note" for finding in self.findings)
+
+    @property
+    def error(self) -> FedsynthError | None:
+        """What the command ends with."""
+        if self.passed:
+            return None
+        return VerificationError(self.verdict) if self.count("failure") else IncompleteError(self.verdict)
 
     @property
     def anchored(self) -> bool:
@@ -135,26 +174,60 @@ class AuditReport:
     def verdict(self) -> str:
         clients = [s for s in self.sent if not s.is_server]
         files, size = sum(s.files for s in clients), sum(s.bytes for s in clients)
-        if not self.passed:
-            count = sum(f.level == "failure" for f in self.findings)
-            return f"FAIL: {count} failure{'s' if count > 1 else ''}; {files} files, {size:,} bytes in the outboxes"
-        mark = " (simulation)" if any(s.simulation for s in self.sent) else ""
-        anchor = "anchored" if self.anchored else "partly anchored" if self.partly_anchored else "unanchored"
+        there = f"{counted(files, 'file')}, {size:,} bytes in the outboxes"
         again = f"; {self._replayed()}" if self.replayed is not None else ""
-        return f"PASS, {anchor}{mark}: {files} files, {size:,} bytes left, every one of them recorded and whole{again}"
+        again += "; identity not checked" if self.fingerprint is not None and not self.trusted else ""
+        if self.count("failure"):
+            more = "".join(f"; {words}" for words in self._open_questions())
+            return f"FAIL: {counted(self.count('failure'), 'failure')}{more}; {there}"
+        if not self.passed:
+            questions = "; ".join(self._open_questions())
+            return f"INCOMPLETE: {questions}; nothing that was looked at is wrong; {there}{again}"
+        mark = " (simulation)" if any(s.simulation for s in self.sent) else ""
+        own = [s for s in clients if s.role == "own"]
+        if not own:
+            there = f"{counted(files, 'file')}, {size:,} bytes received from {counted(len(clients), 'client')}"
+            sent = sum(s.files for s in self.sent if s.is_server)
+            return (
+                f"PASS for the server{mark}: {counted(sent, 'file')} sent, every one recorded and whole; {there}{again}"
+            )
+        anchor = "anchored" if self.anchored else "partly anchored" if self.partly_anchored else "unanchored"
+        files, size = sum(s.files for s in own), sum(s.bytes for s in own)
+        left = f"{counted(files, 'file')}, {size:,} bytes left, every one of them recorded and whole"
+        return f"PASS, {anchor}{mark}: {left}{again}"
+
+    def _open_questions(self) -> Iterator[str]:
+        if self.count("unknown"):
+            yield f"{counted(self.count('unknown'), 'thing')} could not be checked"
+        needed: dict[str, dict[str, None]] = {}
+        for finding in self.findings:
+            if finding.level == "unchecked":
+                needed.setdefault(finding.what, {})[finding.check] = None
+        for what, checks in needed.items():
+            yield f"needs {what} for {', '.join(checks)}"
 
     def _replayed(self) -> str:
         assert self.replayed is not None
         counts = ", ".join(f"{self.replayed[word]} {word}" for word in STATES if word in self.replayed)
         return f"replay: {counts or 'no files'}"
 
-    def by_check(self) -> Iterator[tuple[str, int, int]]:
-        """Each check with its failures and its notes."""
+    def by_check(self) -> Iterator[tuple[str, Counter[Level]]]:
+        """Each check with its findings by level."""
         for check in CHECKS:
             if check == "replay" and self.replayed is None:
                 continue
-            mine = [f.level for f in self.findings if f.check == check]
-            yield check, mine.count("failure"), mine.count("note")
+            yield check, Counter(f.level for f in self.findings if f.check == check)
+
+    def result_of(self, check: str, found: Mapping[Level, int]) -> str:
+        """What a check came to, in a word or two."""
+        if found.get("failure"):
+            return counted(found["failure"], "failure")
+        if found.get("unknown"):
+            return f"{found['unknown']} unknown"
+        if found.get("unchecked"):
+            needs = dict.fromkeys(f.what for f in self.findings if f.check == check and f.level == "unchecked")
+            return f"not checked: needs {', '.join(needs)}"
+        return counted(found["note"], "note") if found.get("note") else "ok"
 
     def totals(self) -> list[Total]:
         """What left the clients by kind and round; rounds in a row that are alike stand together."""
@@ -178,8 +251,18 @@ class AuditReport:
     def to_json(self) -> dict[str, Any]:
         return {
             "passed": self.passed,
+            "roster": {"fingerprint": self.fingerprint, "trusted": self.trusted},
             "verdict": self.verdict,
-            "checks": {check: {"failures": bad, "notes": notes} for check, bad, notes in self.by_check()},
+            "checks": {
+                check: {
+                    "failures": found["failure"],
+                    "unknown": found["unknown"],
+                    "unchecked": found["unchecked"],
+                    "notes": found["note"],
+                    "result": self.result_of(check, found),
+                }
+                for check, found in self.by_check()
+            },
             "findings": [vars(f) for f in self.findings],
             "sent": [s.to_json() for s in self.sent],
             "totals": [total.to_json() for total in self.totals()],

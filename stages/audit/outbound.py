@@ -8,22 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from artifacts import dataset_stream, envelope_file, ledger, tensors_stream
 from artifacts.digests import canonical_json
-from artifacts.envelope_file import EnvelopeArtifact
-from artifacts.errors import FedsynthError
+from artifacts.formats import Format, dataset_stream, envelope_file, format_named, tensors_stream
+from artifacts.formats.dataset_file import image_shape
+from artifacts.formats.envelope_file import EnvelopeArtifact
+from artifacts.formats.tensors_file import PromiseError
+from artifacts.formats.tensors_stream import TensorStream
 from artifacts.kinds import KINDS
-from artifacts.ledger import Entry
+from artifacts.ledgers import egress
+from artifacts.ledgers.egress import Entry
 from artifacts.metadata import Metadata, MetadataError
-from artifacts.tensors_file import PromiseError
-from artifacts.tensors_stream import TensorStream
-from stages.audit.declared import undeclared
-from stages.audit.held import misfits
-from stages.audit.owed import owed
+from stages.audit.contents import misfits
+from stages.audit.obstacles import in_words, obstacle
+from stages.audit.required_disclosures import required_disclosures
 from stages.audit.secrets import Watch
-from stages.audit.shelves import Given
+from stages.audit.surrounding_files import Given
 from stages.data.png import check_plain
+from stages.declared import undeclared
 
 # (check, what is wrong)
 Problem = tuple[str, str]
@@ -40,6 +43,7 @@ class Seen:
     tensors: TensorStream | None
     problems: tuple[Problem, ...]
     envelopes: EnvelopeArtifact | None = None
+    labels: NDArray[Any] | None = None  # of a surrogate
 
     @property
     def names(self) -> set[str]:
@@ -47,33 +51,35 @@ class Seen:
 
 
 def look_at(path: Path, watch: Watch) -> Seen | Problem:
-    """Read the file, a regular one, whole, once; or say why that cannot be."""
-    how = next((read for suffix, read in _READERS.items() if path.name.endswith(suffix)), None)
-    if how is None:
-        return "outbox", f"not an artifact: none of {', '.join(_READERS)}"
+    """Read the file, a regular one, whole, once; or say what is wrong. What keeps us from looking is raised."""
+    format = format_named(path)
+    if format is None:
+        return "outbox", f"not an artifact: none of {', '.join(Format)}"
     watch.begin()
     try:
-        seen = how(path, watch)
-    except FedsynthError as error:
+        return _READERS[format](path, watch)
+    except Exception as error:
+        if obstacle(error) is not None:
+            raise
         named: dict[Any, str] = {MetadataError: "params", PromiseError: "tensors"}
-        return named.get(type(error.__cause__), "digest"), str(error).removeprefix(f"{path} is ")
-    return seen
+        return named.get(type(error.__cause__), "digest"), in_words(error).removeprefix(f"{path} is ")
 
 
 def _tensors(path: Path, watch: Watch) -> Seen:
     found = tensors_stream.scan(path, watch.see)
     watch.see_text(found.header)
     problems = tuple(("secrets", f"{what} stands in the file") for what in watch.found)
-    return Seen(path, found.size, found.sha256, found.metadata, found, problems)
+    labels = found.tensor("labels") if found.metadata.kind == "surrogate" else None
+    return Seen(path, found.size, found.sha256, found.metadata, found, problems, labels=labels)
 
 
 def _dataset(path: Path, watch: Watch) -> Seen:
     problems: list[Problem] = []
-    wrong = _Pictures(watch)
-    found = dataset_stream.scan(path, wrong.look)
+    pictures = _Pictures(watch)
+    found = dataset_stream.scan(path, pictures.look)
     watch.see_text(canonical_json(found.metadata.to_json(payload_sha256="", seal_sha256="")).encode())
     problems += [("secrets", f"{what} stands in the file") for what in watch.found]
-    problems += [("images", what) for what in wrong.check(found.metadata)]
+    problems += [("images", pictures.wrong)] if pictures.wrong is not None else []
     return Seen(path, found.size, found.sha256, found.metadata, None, tuple(problems))
 
 
@@ -86,51 +92,41 @@ def _envelopes(path: Path, watch: Watch) -> Seen:
     return Seen(path, found.size, found.sha256, found.metadata, None, problems, found)
 
 
-_READERS = {".safetensors": _tensors, ".parquet": _dataset, envelope_file.SUFFIX: _envelopes}
+_READERS = {Format.TENSORS: _tensors, Format.DATASET: _dataset, Format.ENVELOPES: _envelopes}
 
 
 class _Pictures:
-    """Looks at every PNG of a dataset. Its metadata come last, so the pictures are held against one another first."""
+    """Looks at every PNG of a dataset, until one is not as the metadata say."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._rows = 0
-        self._wrong: str | None = None
-        self._shape: tuple[int, ...] | None = None
+        self.wrong: str | None = None
 
-    def look(self, images: pa.BinaryArray) -> None:
+    def look(self, images: pa.BinaryArray, metadata: Metadata) -> None:
         _, _, values = images.buffers()
         if values is not None:
             self._watch.see(values.to_pybytes())
-        for png in images.to_pylist():
-            if self._shape is None:
-                self._shape = _shape(png)
-            if self._wrong is None:
-                try:
-                    check_plain(png, self._shape)
-                except ValueError as error:
-                    self._wrong = f"row {self._rows}: {error}"
+        for png in images.to_pylist() if self.wrong is None else ():
+            try:
+                check_plain(png, image_shape(metadata))
+            except ValueError as error:
+                self.wrong = f"row {self._rows}: {error}"
+                return
             self._rows += 1
 
-    def check(self, metadata: Metadata) -> Iterator[str]:
-        if self._wrong is not None:
-            yield self._wrong
-        wanted = tuple(metadata.params[name] for name in ("channels", "height", "width"))
-        if self._shape is not None and self._shape != wanted:
-            yield f"its images are {list(self._shape)}, its parameters say {list(wanted)}"
 
+def check_seen(
+    seen: Seen, entries: Sequence[Entry] | None, client: str | None, given: Given | None
+) -> Iterator[Problem]:
+    """Check the file by the ledger and the rules. `client` is whose outbox it is in, None for the server's.
 
-def _shape(png: bytes) -> tuple[int, ...]:
-    """Channels, height and width as a PNG claims them; `check_plain` tells whether that is so."""
-    channels = 3 if png[25:26] == b"\x02" else 1
-    return channels, int.from_bytes(png[20:24], "big"), int.from_bytes(png[16:20], "big")
-
-
-def check_seen(seen: Seen, entries: Sequence[Entry], client: str | None, given: Given | None) -> Iterator[Problem]:
-    """Hold the file against the ledger and the rules. `client` is whose outbox it is in, None for the server's."""
+    `entries` are those of the ledger for its name; None where the ledger is not here.
+    """
     metadata = seen.metadata
     yield from seen.problems
-    yield from _check_entries(seen, entries)
+    if entries is not None:
+        yield from _check_entries(seen, entries)
     wanted = "downlink" if client is None else "outbound"
     if metadata.custody != wanted:
         yield "custody", f"a {metadata.custody} {metadata.kind} stands in an outbox"
@@ -142,14 +138,14 @@ def check_seen(seen: Seen, entries: Sequence[Entry], client: str | None, given: 
         yield "custody", f"it says it is from client {metadata.client!r}"
     if seen.tensors is not None:
         model = _model(metadata, given)
-        for misfit in misfits(seen.tensors, model):
+        for misfit in misfits(seen.tensors, seen.labels, model):
             yield "tensors", misfit
     elif metadata.kind == "dataset" and given is not None and not given.knows_classes(metadata.params["class_names"]):
         yield "params", "its class names are not those of the public data"
     if KINDS[metadata.kind].from_data and not metadata.privacy and not metadata.disclosures:
         yield "disclosures", "neither privacy events nor disclosures: it does not say what it tells"
         return
-    missing = sorted(owed(metadata, seen.names) - set(metadata.disclosures))
+    missing = sorted(required_disclosures(metadata, seen.names) - set(metadata.disclosures))
     if missing:
         yield "disclosures", f"it tells {', '.join(missing)}, and does not declare it"
 
@@ -163,13 +159,9 @@ def _check_entries(seen: Seen, entries: Sequence[Entry]) -> Iterator[Problem]:
     if entry is None:
         yield "digest", "not the bytes that the ledger records"
         return
-    metadata = seen.metadata
-    told: tuple[Any, ...] = (
-        # Whoever released it may have picked it as well, which the file cannot know.
-        metadata.kind, metadata.round, entry.picked or ledger.was_picked(metadata), list(metadata.privacy),
-        list(metadata.disclosures),
-    )  # fmt: skip
-    if (entry.kind, entry.round, entry.picked, entry.privacy, entry.disclosures) != told:
+    # Who released it may have picked it as well, which the file cannot know.
+    expected = egress.from_file(seen.metadata, picked=entry.picked)
+    if {name: getattr(entry, name) for name in expected} != expected:
         yield "ledger", "the ledger describes it otherwise than the file itself"
 
 

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from artifacts import dataset_file, tensors_file
-from artifacts.commitments import commit
-from artifacts.keys import Key
+from artifacts.formats import dataset_file, tensors_file
+from artifacts.identity.commitments import commit
+from artifacts.identity.keys import Key
 from artifacts.metadata import InputRef, Metadata
+from artifacts.places import OUTBOX
 from stages.audit.outbound import Seen
-from stages.methods.params.local_training import KEEPS_STATE, LocalTraining
-from stages.methods.params.surrogates import SurrogateSet
+from stages.methods.params.encoding import Encoder
 from stages.methods.params.synthesis import Synthesis
-from stages.methods.params.tofu import TofuEncoding
-from stages.methods.params.variants import ENCODINGS
+from stages.registry import ALGORITHMS, ENCODERS
 
 if TYPE_CHECKING:
-    from stages.torch_setup import Device
+    from stages.execution.torch_setup import Device
 
 
 class UnreplayableError(Exception):
@@ -71,10 +70,10 @@ def _train_client(recipe: Recipe, out: Path) -> list[Path]:
     from stages.train_client import train_client
 
     metadata = recipe.metadata
-    params = LocalTraining.from_mapping(metadata.params)
+    params = ALGORITHMS.from_mapping(metadata.params)
     # Update and state come out of one training, and each is asked for by its own name.
     update, state = out.with_name(f"{out.stem}.update.safetensors"), out.with_name(f"{out.stem}.state.safetensors")
-    keeps = params.algorithm in KEEPS_STATE
+    keeps = params.keeps_state
     train_client(
         recipe.input("model"), recipe.inputs("data"), update, params=params, seed=_seed(metadata),
         state=recipe.optional("state"), server_state=recipe.optional("server-state"),
@@ -85,7 +84,7 @@ def _train_client(recipe: Recipe, out: Path) -> list[Path]:
 
 
 def _train_generator(recipe: Recipe, out: Path) -> list[Path]:
-    from stages.generator_file import described
+    from stages.generators.file import described
     from stages.train_generator import train_generator
 
     params, _, _ = described(recipe.metadata, recipe.path)
@@ -97,6 +96,7 @@ def _train_generator(recipe: Recipe, out: Path) -> list[Path]:
 
 
 def _synthesize(recipe: Recipe, out: Path) -> list[Path]:
+    from stages.generators.file import facts_in
     from stages.synthesize import synthesize
 
     metadata = recipe.metadata
@@ -105,15 +105,13 @@ def _synthesize(recipe: Recipe, out: Path) -> list[Path]:
         raise UnreplayableError("someone picked it over: which images were left out is recorded nowhere")
     labels = dataset_file.read(recipe.path).labels
     given = about["labels"] == "given"
-    params = Synthesis(
-        count=None if given else len(labels),
-        labels=about["labels"],
-        label_list=",".join(map(str, labels.tolist())) if given else None,
-        sampler=about.get("sampler"),
-        sampling_steps=about.get("sampling_steps"),
-    )
+    generator = recipe.input("generator")
+    wanted: dict[str, Any] = {"labels": about["labels"]}
+    wanted |= {name: about[name] for name in ("sampler", "sampling_steps") if name in about}
+    wanted |= {"label_list": ",".join(map(str, labels.tolist()))} if given else {"count": len(labels)}
+    params = Synthesis.from_mapping(wanted, facts_in(generator))
     seed = metadata.seed if metadata.seed is not None else _seed_of_images(recipe, len(labels))
-    synthesize(recipe.input("generator"), out, params=params, seed=seed, device=recipe.device, force=True)
+    synthesize(generator, out, params=params, seed=seed, device=recipe.device, force=True)
     return [out]
 
 
@@ -134,47 +132,36 @@ def _seed_of_images(recipe: Recipe, rows: int) -> int:
 
 
 def _encode(recipe: Recipe, out: Path) -> list[Path]:
-    metadata = recipe.metadata
-    params = ENCODINGS.from_mapping(metadata.params)
-    model = recipe.input("model")
-    if isinstance(params, SurrogateSet):
-        from stages.encode_surrogate import encode_surrogate
-
-        encode_surrogate(
-            model, recipe.input("data"), out, params=params, previous=recipe.optional("previous"),
-            device=recipe.device, force=True,
-        )  # fmt: skip
-        return [out]
-    if isinstance(params, TofuEncoding):
-        return _proxy(recipe, params, model, out)
     from stages.encode import encode
 
-    encode(
-        model, recipe.input("update", "state"), out, params=params, previous=recipe.optional("previous"),
-        before=_before(recipe, params, model), force=True,
-    )  # fmt: skip
-    return [out]
-
-
-def _proxy(recipe: Recipe, params: TofuEncoding, model: Path, out: Path) -> list[Path]:
-    """What a proxy began from is not told: each earlier one of the client, the last first, or noise."""
-    from stages.encode_proxy import encode_proxy
-
+    params = ENCODERS.from_mapping(recipe.metadata.params)
+    model, source = recipe.input("model"), recipe.input(*params.reads)
+    before = _before(recipe, params, model) if "before" in params.takes else None
+    if recipe.metadata.kind != params.kind:
+        # What a lossy message left out is made along with the message.
+        message = out.parent.parent / OUTBOX / out.name
+        previous = recipe.optional("previous")
+        encode(model, source, message, params=params, previous=previous, error_out=out, force=True)
+        return [out]
     made: list[Path] = []
-    for number, previous in enumerate(_earlier_proxies(recipe, params)):
-        made.append(out.with_name(f"{number}-{out.name}"))
-        encode_proxy(
-            model, recipe.input("update"), made[-1], params=params, previous=previous, device=recipe.device, force=True
+    for number, previous in enumerate(_earlier(recipe, params)):
+        made.append(out.with_name(f"{number}-{out.name}") if number else out)
+        encode(
+            model, source, made[-1], params=params, previous=previous, before=before, device=recipe.device, force=True
         )
         if made[-1].read_bytes() == recipe.path.read_bytes():
             break
     return made
 
 
-def _earlier_proxies(recipe: Recipe, params: TofuEncoding) -> Iterator[Path | None]:
-    if params.init == "previous":
+def _earlier(recipe: Recipe, params: Encoder) -> Iterator[Path | None]:
+    """What the file may have begun from: what it names, or else the client's last one of its kind, or nothing."""
+    if params.names_previous:
+        yield recipe.optional("previous")
+        return
+    if getattr(params, "init", None) == "previous":
         now = recipe.metadata.round or 0
-        earlier = [one for one in recipe.sent if one.metadata.kind == "proxy" and (one.metadata.round or 0) < now]
+        earlier = [one for one in recipe.sent if one.metadata.kind == params.kind and (one.metadata.round or 0) < now]
         last = max(earlier, key=lambda one: one.metadata.round or 0, default=None)
         if last is not None:
             yield last.path
@@ -183,7 +170,7 @@ def _earlier_proxies(recipe: Recipe, params: TofuEncoding) -> Iterator[Path | No
 
 def _before(recipe: Recipe, params: Any, model: Path) -> Path | None:
     """For a mask of what moved: the model that this one was made from."""
-    if params.sparsify != "top-k":
+    if not params.follows_movement:
         return None
     metadata, _ = tensors_file.read_header(model, kind="model")
     named = [reference for reference in metadata.inputs if reference.role == "model"]

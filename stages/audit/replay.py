@@ -1,39 +1,51 @@
 """`audit --replay`: files that left, computed again from the client's private inputs and key, and compared.
 
-All of it happens in a folder inside the client's private one, which others cannot look into and which is deleted
-afterwards (privacy contract, rule 26). The key and the spend ledger are copied there: an identical computation is free,
-and if one is not identical, the charge is made in the copy and dies with it.
+All of it happens in a folder of the auditor's, which others cannot look into and which is deleted afterwards (privacy
+contract, rule 26): nothing is written into what is audited. The spend ledger is copied there: an identical computation
+is free, and if one is not identical, the charge is made in the copy and dies with it. The key is not: a link to it
+stands there, which is no key if the folder outlives its process.
 """
 
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from artifacts import keys, spend
 from artifacts.digests import sha256_file
-from artifacts.errors import FedsynthError
-from artifacts.keys import Key
+from artifacts.errors import FedsynthError, VerificationError
+from artifacts.identity.keys import Key
+from artifacts.kinds import KINDS
+from artifacts.ledgers import chain, spend
 from artifacts.metadata import InputRef, Metadata
 from artifacts.places import Place
-from artifacts.scratch import scratch
+from artifacts.writing import atomic
+from artifacts.writing.atomic import explained, make_folder
+from artifacts.writing.scratch import cache_folder, scratch
 from stages.audit.compare import largest_difference
-from stages.audit.findings import STATES, State
+from stages.audit.findings import STATES, AuditReport, Level, State
+from stages.audit.obstacles import obstacle
 from stages.audit.outbound import Seen
 from stages.audit.recompute import Recipe, UnreplayableError, recipe_for
-from stages.audit.shelves import Given, Kept, Shelf
-from stages.versions import versions
+from stages.audit.snapshot import Snapshot
+from stages.audit.surrounding_files import Given, Kept, Shelf
+from stages.charging.spending import charged_to_copy
+from stages.execution.versions import recorded_versions, versions
 
 if TYPE_CHECKING:
-    from stages.torch_setup import Device
+    from stages.execution.torch_setup import Device
 
-# Fresh keys and masks come from the operating system and are forgotten.
-_FRESH = ("secagg-keys", "secagg-shares", "secagg-survivors", "secagg-unmask")
-_SIGNED = ("head", "receipt", "envelope")
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """How much of each client is computed again (all, if `sample` is None), and what counts as the same."""
+
+    sample: int | None = None
+    tolerance: float | None = None
+    seeds: tuple[int, ...] = ()
+    device: Device = "auto"
 
 
 @dataclass(frozen=True)
@@ -65,33 +77,38 @@ class Replay:
             drawn = set(random.SystemRandom().sample(range(len(chosen)), sample))
             chosen = [one for number, one in enumerate(chosen) if number in drawn]
         self._done: dict[str, Replayed] = {}
-        with scratch(self.place.private, "replay") as folder:
+        with scratch(cache_folder(), "replay") as folder:
             self._home = Place(folder / self.place.base.name)
-            self._home.private.mkdir(parents=True)
-            keys.write(self._home.key, self.key)
+            with explained(folder):
+                make_folder(self._home.private)
+                self._home.key.symlink_to(self.place.key.absolute())
             book = spend.beside(self.place.key)
             if book.exists():
-                shutil.copyfile(book, spend.beside(self._home.key))
+                atomic.write(spend.beside(self._home.key), [chain.snapshot(book)], force=True, custody="private")
             for one in chosen:
-                yield self._outbound(one)
+                try:
+                    yield self._outbound(one)
+                except Exception as error:
+                    why = obstacle(error) or f"{type(error).__name__}: {error}"
+                    yield Replayed(one.path, "unfinished", f"it could not be computed again: {why}")
 
     def _outbound(self, one: Seen) -> Replayed:
-        if one.metadata.kind in _FRESH:
-            return Replayed(one.path, "not replayable", "keys and masks are fresh each time")
-        if one.metadata.kind in _SIGNED:
-            return Replayed(one.path, "not replayable", "no computation: its signature is checked instead")
+        if KINDS[one.metadata.kind].is_fresh:
+            return Replayed(one.path, "no computation", "keys and masks are fresh each time")
+        if KINDS[one.metadata.kind].is_signed:
+            return Replayed(one.path, "no computation", "a signature, which is checked instead")
         try:
             earlier = self._sources(one.metadata)
         except UnreplayableError as error:
             return Replayed(one.path, "not replayable", str(error))
         worst = max(earlier, key=lambda done: STATES.index(done.state), default=None)
-        if worst is not None and worst.state == "different":
-            return Replayed(
-                one.path, "different", f"made from {worst.path.name}, which came out otherwise: {worst.what}"
-            )
+        if worst is not None and worst.state in ("different", "unfinished"):
+            came = "came out otherwise" if worst.state == "different" else "is not known to be right"
+            return Replayed(one.path, worst.state, f"made from {worst.path.name}, which {came}: {worst.what}")
         if one.metadata.kind == "secagg-masked":
-            found = worst.state if worst is not None else "not replayable"
-            return Replayed(one.path, "not replayable", f"masks are fresh; its update before them: {found}")
+            found: State = worst.state if worst is not None else "not replayable"
+            state: State = "no computation" if found in ("identical", "within tolerance") else found
+            return Replayed(one.path, state, f"masks are fresh; its update before them: {found}")
         done = self._again(one.path, one.sha256, one.metadata)
         if done.state == "identical" and worst is not None and worst.state != "identical":
             return Replayed(one.path, worst.state, f"it is, but {worst.path.name} before it: {worst.what}")
@@ -120,23 +137,56 @@ class Replay:
     def _again(self, path: Path, sha256: str, metadata: Metadata) -> Replayed:
         """One file, computed again beside the others and compared."""
         folder = self._home.outbox if metadata.custody == "outbound" else self._home.private
-        here = versions(*(name for name in metadata.versions if name != "fedsynth")) == dict(metadata.versions)
-        if not here and (metadata.privacy or self.tolerance is None):
-            why = "its noise is bound to them" if metadata.privacy else "give --tolerance to compare all the same"
-            return Replayed(path, "not replayable", f"made with other versions ({_spelt(metadata)}): {why}")
         recipe = Recipe(path, metadata, self._path_of, self.key, self.seeds, self.seen, self.device)
         charged = len(spend.read_charged(spend.beside(self._home.key)))
+        needs = self._needs(metadata)
         try:
-            made = recipe_for(recipe)(folder / path.name)
+            made = self._made(recipe, folder / path.name)
         except UnreplayableError as error:
             return Replayed(path, "not replayable", str(error))
         except FedsynthError as error:
-            return Replayed(path, "different", str(error))
+            if needs and isinstance(error, VerificationError):  # of the spend ledger, which knows the other bits
+                return Replayed(path, "not confirmed", f"other last bits come out{needs}")
+            return Replayed(path, "unfinished" if obstacle(error) else "different", str(error))
         if any(sha256_file(one) == sha256 for one in made):
             return Replayed(path, "identical", "the same bytes")
         if len(spend.read_charged(spend.beside(self._home.key))) != charged:
             return Replayed(path, "different", "the spend ledger knows no such computation")
-        return self._compared(path, made[0])
+        done = self._compared(path, made[0])
+        if needs and done.state == "different":
+            return Replayed(path, "not confirmed", done.what + needs)
+        return done
+
+    def _made(self, recipe: Recipe, out: Path) -> list[Path]:
+        """The file again, under the versions and the arithmetic that it names: its noise is bound to those."""
+        with recorded_versions(recipe.metadata.versions), charged_to_copy(self._home.key):
+            if recipe.metadata.arithmetic is None:
+                return recipe_for(recipe)(out)
+            from stages.execution.torch_setup import recorded_arithmetic
+
+            with recorded_arithmetic(recipe.metadata.arithmetic):
+                return recipe_for(recipe)(out)
+
+    def _needs(self, metadata: Metadata) -> str:
+        """Which environment the file was made in, if it is another than this; else empty."""
+        found = versions(*(name for name in metadata.versions if name != "fedsynth"))
+        if found != dict(metadata.versions):
+            return (
+                f" with other versions. It was made with {_spelt(metadata)}: replay it with those, or give --tolerance"
+            )
+        here = self._arithmetic_here(metadata)
+        if here == metadata.arithmetic:
+            return ""
+        made = f" on another kind of processor. It was made with «{metadata.arithmetic}»"
+        return f"{made}: replay it there. Here is «{here}»"
+
+    def _arithmetic_here(self, metadata: Metadata) -> str | None:
+        """What a replay of this file computes with; None where torch is not asked."""
+        if metadata.arithmetic is None:
+            return None
+        from stages.execution.torch_setup import arithmetic, set_up
+
+        return arithmetic(set_up(self.device))
 
     def _compared(self, path: Path, made: Path) -> Replayed:
         difference = largest_difference(path, made)
@@ -148,7 +198,7 @@ class Replay:
                 "neither that no bits are hidden nor that noise was right",
             )  # fmt: skip
         how = f"values differ by up to {difference:.1e} of the largest" if difference else "the metadata differ"
-        return Replayed(path, "different", f"{how}. From another machine? --tolerance says how much is allowed")
+        return Replayed(path, "different", how)
 
     def _path_of(self, reference: InputRef, round: int | None) -> Path:
         """Where an input stands: with the client, among what it was given, or among what it sent before."""
@@ -166,3 +216,26 @@ class Replay:
 
 def _spelt(metadata: Metadata) -> str:
     return ", ".join(f"{name} {version}" for name, version in metadata.versions.items())
+
+
+def replay_files(snapshot: Snapshot, given: Given | None, options: ReplayOptions, result: AuditReport) -> None:
+    """What a replay of one client's files says in the report."""
+    counts = result.replayed = result.replayed or {}
+    if not isinstance(snapshot.key, Key):
+        result.needs("replay", snapshot.subject.base, f"the key of {snapshot.subject.name}")
+        return
+    known = tuple(kept.metadata.seed for kept in snapshot.shelf.files.values() if kept.metadata.seed is not None)
+    again = Replay(
+        snapshot.place, snapshot.key, snapshot.shelf, given, snapshot.seen, options.tolerance,
+        (*options.seeds, *known), options.device,
+    )  # fmt: skip
+    # What could not be confirmed is no pass, whatever the file says about why.
+    levels: dict[State, Level] = {"within tolerance": "note", "no computation": "note", "different": "failure"}
+    try:
+        for done in again.run(options.sample):
+            counts[done.state] = counts.get(done.state, 0) + 1
+            if done.state != "identical":
+                result.add(levels.get(done.state, "unknown"), "replay", done.path, done.what)
+    except (FedsynthError, OSError) as error:
+        # There is no folder to compute in.
+        result.add("unknown", "replay", snapshot.place.base, f"nothing could be computed again: {error}")

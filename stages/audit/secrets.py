@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from artifacts.keys import Key
-from artifacts.roster import PURPOSES, signing_key
+from artifacts.identity.keys import Key
+from artifacts.identity.roster import PURPOSES, signing_key
 
 # What is derived from a key and kept; whatever is drawn for one computation is as many bytes as there are computations.
 _LABELS = ("commitment", "commitment salt", "spend ledger")

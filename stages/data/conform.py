@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-MAX_DATASET_BYTES = 8 * 2**30
-"""The most that the pixels of one split may take. A few compressed bytes can declare any amount of them."""
+from artifacts.limits import PIXELS
 
 _SHAPES_NAMED = 4
 
@@ -40,11 +39,8 @@ def collect(images: Iterable[NDArray[np.uint8]], count: int, form: Form) -> NDAr
     stack = np.empty((0, 0, 0, 0), dtype=np.uint8)
     for position, image in enumerate(map(form.apply, images)):
         if position == 0:
-            if count * image.size > MAX_DATASET_BYTES:
-                raise ValueError(
-                    f"{count:,} images of {_spell(image.shape)} take more than {MAX_DATASET_BYTES // 2**30} GiB; "
-                    "give a smaller --image-size"
-                )
+            # A few compressed bytes can declare any amount of pixels.
+            PIXELS.check(count * image.size, f"give a smaller --image-size: {count:,} of {_spell(image.shape)} take")
             stack = np.empty((count, *image.shape), dtype=np.uint8)
         shapes[image.shape] += 1
         if len(shapes) == _SHAPES_NAMED:

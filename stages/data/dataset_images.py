@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+import hashlib
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from artifacts import dataset_file
-from artifacts.digests import sha256_file
 from artifacts.errors import InputError
+from artifacts.formats import dataset_file
+from artifacts.formats.dataset_file import SealedDataset
+from artifacts.formats.tensors_file import unreadable
 from artifacts.metadata import Metadata
-from artifacts.tensors_file import unreadable
 from stages.data.images import LabelledImages
 from stages.data.png import decode_png, encode_png
 
 _CACHE_BYTES = 1 << 30
+
+# Which rows are wanted, by the labels and the shape of an image.
+Choose = Callable[[NDArray[np.int64], tuple[int, int, int]], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -31,32 +35,6 @@ class LoadedDataset:
     content: LabelledImages
 
 
-class _Cache:
-    """The datasets a worker used last, by the file's identity: a replaced file is read again."""
-
-    def __init__(self) -> None:
-        self._entries: OrderedDict[tuple[Any, ...], LoadedDataset] = OrderedDict()
-
-    def get(self, path: Path) -> LoadedDataset:
-        try:
-            status = path.stat()
-        except OSError as error:
-            raise unreadable(path, error) from error
-        identity = (str(path.absolute()), status.st_ino, status.st_size, status.st_mtime_ns)
-        if identity not in self._entries:
-            self._entries[identity] = _decode(path)
-        self._entries.move_to_end(identity)
-        while len(self._entries) > 1 and self._bytes() > _CACHE_BYTES:
-            self._entries.popitem(last=False)
-        return self._entries[identity]
-
-    def _bytes(self) -> int:
-        return sum(entry.content.images.nbytes for entry in self._entries.values())
-
-
-_cache = _Cache()
-
-
 @dataclass(frozen=True)
 class DescribedDataset:
     """What a dataset says of itself, and its digest; no image was looked at."""
@@ -65,18 +43,58 @@ class DescribedDataset:
     sha256: str
 
 
-def describe_dataset(path: Path) -> DescribedDataset:
-    """For what must be settled before the data is read."""
-    metadata = dataset_file.read_metadata(path)
+class _Cache:
+    """The datasets a worker used last, by the file's identity: a replaced file is read again.
+
+    Described, a file is held as it was read, so that it is read and hashed once; decoded, its images alone are.
+    """
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[tuple[Any, ...], SealedDataset | LoadedDataset] = OrderedDict()
+
+    def described(self, path: Path) -> SealedDataset | LoadedDataset:
+        identity = _identity(path)
+        if identity not in self._entries:
+            self._keep(identity, dataset_file.read_sealed(path))
+        return self._entries[identity]
+
+    def loaded(self, path: Path) -> LoadedDataset:
+        identity = _identity(path)
+        found = self._entries.pop(identity, None)
+        loaded = found if isinstance(found, LoadedDataset) else _decode(found or dataset_file.read_sealed(path))
+        self._keep(identity, loaded)
+        return loaded
+
+    def _keep(self, identity: tuple[Any, ...], entry: SealedDataset | LoadedDataset) -> None:
+        self._entries[identity] = entry
+        while len(self._entries) > 1 and sum(map(_size, self._entries.values())) > _CACHE_BYTES:
+            self._entries.popitem(last=False)
+
+
+def _identity(path: Path) -> tuple[Any, ...]:
     try:
-        return DescribedDataset(metadata, sha256_file(path))
+        status = path.stat()
     except OSError as error:
         raise unreadable(path, error) from error
+    return str(path.absolute()), status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _size(entry: SealedDataset | LoadedDataset) -> int:
+    return entry.content.images.nbytes if isinstance(entry, LoadedDataset) else len(entry.data)
+
+
+_cache = _Cache()
+
+
+def describe_dataset(path: Path) -> DescribedDataset:
+    """For what must be settled before the data is read."""
+    found = _cache.described(path)
+    return DescribedDataset(found.metadata, found.sha256)
 
 
 def load_dataset(path: Path) -> LoadedDataset:
     """Read, check and decode a dataset artifact."""
-    return _cache.get(path)
+    return _cache.loaded(path)
 
 
 def load_described(paths: Sequence[Path], described: Sequence[LoadedDataset | DescribedDataset]) -> list[LoadedDataset]:
@@ -114,19 +132,53 @@ def joined(datasets: Sequence[LoadedDataset]) -> tuple[NDArray[np.uint8], NDArra
     )
 
 
-def _decode(path: Path) -> LoadedDataset:
+def joined_once(datasets: Sequence[LoadedDataset]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """As `joined`, but a record that is in several files counts once, silently (privacy contract, rules 11 and 33).
+
+    Twice in the data it would move a sum by twice the clip. Of each row there are as many as in the file that has most
+    of it: so one record more, in as many files as one likes, is at most one row more here.
+    """
+    kept: list[NDArray[np.int64]] = []
+    most: Counter[bytes] = Counter()
+    for dataset in datasets:
+        here: Counter[bytes] = Counter()
+        rows = []
+        for row, (image, label) in enumerate(zip(dataset.content.images, dataset.content.labels, strict=True)):
+            record = hashlib.sha256(image.tobytes() + int(label).to_bytes(8, "little")).digest()
+            here[record] += 1
+            if here[record] > most[record]:
+                rows.append(row)
+        most |= here
+        kept.append(np.array(rows, np.int64))
+    return (
+        np.concatenate([d.content.images[rows] for d, rows in zip(datasets, kept, strict=True)]),
+        np.concatenate([d.content.labels[rows] for d, rows in zip(datasets, kept, strict=True)]),
+    )
+
+
+def load_rows(path: Path, choose: Choose) -> tuple[LabelledImages, int]:
+    """Some of a dataset's images, for a look at them, and how many there are. The others are not decoded."""
     artifact = dataset_file.read(path)
-    params = artifact.metadata.params
-    shape = (params["channels"], params["height"], params["width"])
-    images: list[NDArray[np.uint8]] = []  # grows with what is there, not with what the file claims
-    for row, png in enumerate(artifact.pngs):
-        try:
-            image = decode_png(png.as_py())
-        except ValueError as error:
-            raise InputError(f"{path}, row {row}: {error}. Get the file again.") from error
-        if image.shape != shape:
-            raise InputError(f"{path}, row {row}: an image of {image.shape}, but the file says {shape}.")
-        images.append(image)
-    stacked = np.stack(images) if images else np.empty((0, *shape), np.uint8)
-    content = LabelledImages(stacked, artifact.labels.copy(), tuple(params["class_names"]))
+    rows = choose(artifact.labels, dataset_file.image_shape(artifact.metadata))
+    return _decoded(artifact, rows), len(artifact)
+
+
+def _decode(sealed: SealedDataset) -> LoadedDataset:
+    artifact = sealed.rows()
+    content = _decoded(artifact, np.arange(len(artifact)))
     return LoadedDataset(artifact.metadata, artifact.sha256, content)
+
+
+def _decoded(artifact: dataset_file.DatasetArtifact, rows: NDArray[np.int64]) -> LabelledImages:
+    shape = dataset_file.image_shape(artifact.metadata)
+    # The pages of this array are taken as they are written: memory follows what is there, not what the file claims.
+    images = np.empty((len(rows), *shape), np.uint8)
+    for place, row in enumerate(rows.tolist()):
+        try:
+            image = decode_png(artifact.pngs[row].as_py(), max_pixels=shape[1] * shape[2])
+        except ValueError as error:
+            raise InputError(f"{artifact.path}, row {row}: {error}. Get the file again.") from error
+        if image.shape != shape:
+            raise InputError(f"{artifact.path}, row {row}: an image of {image.shape}, but the file says {shape}.")
+        images[place] = image
+    return LabelledImages(images, artifact.labels[rows], tuple(artifact.metadata.params["class_names"]))

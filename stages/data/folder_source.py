@@ -6,12 +6,14 @@ else must be an image inside a class folder: a file that is skipped in silence i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from artifacts import limits
 from artifacts.errors import InputError
 from stages.data.conform import Form, collect
 from stages.data.images import LabelledImages
@@ -55,7 +57,8 @@ def _class_folders(folder: Path, outermost: Path) -> list[str]:
 
 
 def _read(folder: Path, present: list[str], classes: list[str], outermost: Path, form: Form) -> LabelledImages:
-    files = [(file, classes.index(name)) for name in present for file in _visible(folder / name, outermost)]
+    number = {name: index for index, name in enumerate(classes)}
+    files = [(file, number[name]) for name in present for file in _visible(folder / name, outermost)]
 
     def images() -> Iterator[NDArray[np.uint8]]:
         for file, _ in files:
@@ -63,7 +66,7 @@ def _read(folder: Path, present: list[str], classes: list[str], outermost: Path,
             if not file.is_file():
                 raise InputError(f"{file}: only image files may stand in a class folder.")
             try:
-                yield read_image(file.read_bytes())
+                yield read_image(limits.read_bytes(file, limits.FILE))
             except (ValueError, OSError) as error:
                 raise InputError(f"{file}: {error}.") from error
 
@@ -81,6 +84,6 @@ def _visible(folder: Path, outermost: Path) -> list[Path]:
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror}.") from error
     for entry in entries:
-        if entry.is_symlink() and not entry.resolve().is_relative_to(outermost):
+        if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(outermost):
             raise InputError(f"{entry}: a link that leads out of {outermost}; put a copy in its place.")
     return entries

@@ -1,27 +1,21 @@
-"""The parameters of `partition`: what the scheme needs, and how the source is to be read.
-
-Torch-free: `--help` reads this declaration. Where an option has a default only under its own scheme, the field is
-empty elsewhere and filled in here, so that the artifact's metadata states what was used and nothing that was not.
-"""
+"""The parameters of `partition`: what the scheme needs, how the source is read. Free of torch: `--help` reads it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from stages.data.attributes import parse_attributes
-from stages.hyperparameters import HyperParameters, hyper
+from stages.hyperparameters import By, HyperParameters, When, hyper
 
-_SCHEME_OF_OPTION = {
-    "alpha": "dirichlet",
-    "classes_per_client": "classes",
-    "shards_per_client": "shards",
-    "id_column": "natural",
-    "by": "attributes",
-}
-_DEFAULT_UNDER_ITS_SCHEME = {"alpha": 0.5, "classes_per_client": 2, "shards_per_client": 2}
 _NEEDED_BY_ITS_SCHEME = {"natural": "id_column", "attributes": "by"}  # both know their clients themselves
 _SCHEMES, _SOURCE, _SIMULATION = "Schemes", "Source", "Simulation"
+
+
+def _of(scheme: str, default: Any, text: str, **about: Any) -> Any:
+    """A parameter that has an effect under one scheme only."""
+    when = When(f"--scheme {scheme}", lambda params: params.scheme == scheme)
+    return hyper(By("scheme", {scheme: default}), f"{scheme}: {text}", panel=_SCHEMES, when=when, **about)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,28 +31,22 @@ class PartitionParams(HyperParameters):
     scheme: Literal[
         "iid", "dirichlet", "classes", "shards", "linear", "square", "exponential", "natural", "attributes"
     ] = hyper("iid", "how the rows are divided among the clients", panel=_SCHEMES)
-    alpha: float | None = hyper(
-        None,
-        "dirichlet: concentration, 0.5 unless given; smaller is more uneven",
-        symbol="α",
-        source="paper",
-        panel=_SCHEMES,
+    alpha: float | None = _of("dirichlet", 0.5, "concentration; smaller is more uneven", symbol="α", source="paper")
+    sizes: Literal["drawn", "equal"] | None = _of(
+        "dirichlet", "drawn",
+        "numbers of rows as drawn; or equal: a client that has its share gets no more, and all is drawn again until "
+        "each has at least half of it (Lin et al. 2020, and Fedssyn)",
+    )  # fmt: skip
+    classes_per_client: int | None = _of("classes", 2, "how many classes each client has", symbol="K")
+    shards_per_client: int | None = _of("shards", 2, "how many shards each client is dealt", source="paper")
+    id_column: str | None = _of(
+        "natural", None, "the Parquet column with the id of the person or place of a row; an id is never split"
     )
-    classes_per_client: int | None = hyper(
-        None, "classes: how many classes each client has, 2 unless given", symbol="K", panel=_SCHEMES
-    )
-    shards_per_client: int | None = hyper(
-        None, "shards: how many shards each client is dealt, 2 unless given", source="paper", panel=_SCHEMES
-    )
-    id_column: str | None = hyper(
-        None, "natural: the Parquet column that says whom a row belongs to; an id is never split", panel=_SCHEMES
-    )
-    by: str | None = hyper(
-        None,
-        "attributes: the Parquet columns whose combinations are the clients, with commas between; x:2 cuts numbers "
-        "at their median, x:3 in thirds (dSprites by shape and quadrant: shape,x:2,y:2)",
-        panel=_SCHEMES,
-    )
+    by: str | None = _of(
+        "attributes", None,
+        "the Parquet columns whose combinations are the clients, with commas between; x:2 cuts numbers at their "
+        "median, x:3 in thirds (dSprites by shape and quadrant: shape,x:2,y:2)",
+    )  # fmt: skip
     mix: float = hyper(
         0.0,
         "share of every client's rows that is pooled, shuffled and dealt back in the same numbers",
@@ -92,11 +80,6 @@ class PartitionParams(HyperParameters):
     def check(self) -> None:
         if self.clients is None and self.scheme not in _NEEDED_BY_ITS_SCHEME:
             raise ValueError(f"--clients needs a value with --scheme {self.scheme}")
-        for option, scheme in _SCHEME_OF_OPTION.items():
-            if self.scheme == scheme and getattr(self, option) is None and option in _DEFAULT_UNDER_ITS_SCHEME:
-                object.__setattr__(self, option, _DEFAULT_UNDER_ITS_SCHEME[option])
-            unused = self.scheme != scheme and getattr(self, option) is not None
-            self.require(not unused, option, f"left out of --scheme {self.scheme} (it belongs to {scheme})")
         needed = _NEEDED_BY_ITS_SCHEME.get(self.scheme)
         if needed is not None and getattr(self, needed) is None:
             raise ValueError(f"--{needed.replace('_', '-')} needs a value with --scheme {self.scheme}")

@@ -20,6 +20,8 @@ from stages.data.images import LabelledImages
 from stages.data.params import PartitionParams
 
 Rows = NDArray[np.int64]
+_GROUP = 10  # Lin et al. divide their clients in tens
+_MOST_DRAWS = 20_000
 
 
 def divide(data: LabelledImages, params: PartitionParams, rng: Generator) -> list[Rows]:
@@ -34,7 +36,8 @@ def divide(data: LabelledImages, params: PartitionParams, rng: Generator) -> lis
             return iid(len(data), params.clients, rng)
         case "dirichlet":
             assert params.alpha is not None  # here and below: PartitionParams fills in its default
-            return dirichlet(data.labels, params.clients, params.alpha, rng)
+            divided = dirichlet_of_equal_sizes if params.sizes == "equal" else dirichlet
+            return divided(data.labels, params.clients, params.alpha, rng)
         case "classes":
             assert params.classes_per_client is not None
             return classes(data.labels, params.clients, params.classes_per_client, rng)
@@ -59,10 +62,8 @@ def dirichlet(labels: Rows, num_clients: int, alpha: float, rng: Generator) -> l
     """Each class is spread over the clients in proportions drawn from Dir(α, …, α); sizes stay as drawn.
 
     Small α gives each class to few clients, large α approaches `iid`. Hsu et al. 2019 (arXiv:1909.06335), in the
-    form of Yurochkin et al. 2019 and Li et al. 2022, which draws one vector for each class. Public code often cuts
-    the clients to equal size afterwards, which changes the class mix, or draws again until all are large enough,
-    which changes the distribution and may not end. Here a client that was left empty takes one random row from the
-    client that is largest at that moment, and nothing else is touched.
+    form of Yurochkin et al. 2019 and Li et al. 2022, which draws one vector for each class. A client that was left
+    empty takes one random row from the client that is largest at that moment, and nothing else is touched.
     """
     if not alpha > 0:
         raise ValueError(f"alpha must be above 0, found {alpha}")
@@ -83,6 +84,44 @@ def dirichlet(labels: Rows, num_clients: int, alpha: float, rng: Generator) -> l
             clients[k] = clients[donor][[gift]]
             clients[donor] = np.delete(clients[donor], gift)
     return _sorted(clients)
+
+
+def dirichlet_of_equal_sizes(labels: Rows, num_clients: int, alpha: float, rng: Generator) -> list[Rows]:
+    """Lin et al. 2020 (arXiv:2006.07242), whom Fedssyn follows: Dirichlet, with clients of nearly the same size.
+
+    Class by class as in `dirichlet`, save that a client that has its equal share of the rows gets no more of them; all
+    is drawn again until every client has at least half of that share. More than ten clients are divided in groups of
+    about ten, each with its part of the rows: of a hundred at once, the drawing again would hardly ever end.
+    """
+    if not alpha > 0:
+        raise ValueError(f"alpha must be above 0, found {alpha}")
+    _check_enough(len(labels), num_clients)
+    groups = np.array_split(np.arange(num_clients), -(-num_clients // _GROUP))
+    cuts = np.rint(np.cumsum([len(group) for group in groups])[:-1] * len(labels) / num_clients).astype(np.int64)
+    parts = []
+    for group, rows in zip(groups, np.split(rng.permutation(len(labels)), cuts), strict=True):
+        parts += [rows[part] for part in _nearly_equal(labels[rows], len(group), alpha, rng)]
+    return _sorted(parts)
+
+
+def _nearly_equal(labels: Rows, num_clients: int, alpha: float, rng: Generator) -> list[Rows]:
+    share = len(labels) / num_clients
+    members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    for _ in range(_MOST_DRAWS):
+        sizes, cuts = np.zeros(num_clients, dtype=np.int64), []
+        for rows in members:
+            shares = rng.dirichlet(np.full(num_clients, alpha)) * (sizes < share)
+            if shares.sum() == 0:  # all of the draw fell to clients that have their share
+                break
+            cuts.append(np.rint(np.cumsum(shares / shares.sum())[:-1] * len(rows)).astype(np.int64))
+            sizes += np.diff(cuts[-1], prepend=0, append=len(rows))
+        if len(cuts) == len(members) and sizes.min() >= max(1, int(share / 2)):
+            pieces = [np.split(rng.permutation(rows), cut) for rows, cut in zip(members, cuts, strict=True)]
+            return [np.concatenate([piece[client] for piece in pieces]) for client in range(num_clients)]
+    raise ValueError(
+        f"of {_MOST_DRAWS} draws none gave each of {num_clients} clients half of its share of {len(labels)} rows; ask "
+        "for fewer clients, a larger --alpha or --sizes drawn"
+    )
 
 
 def classes(labels: Rows, num_clients: int, classes_per_client: int, rng: Generator) -> list[Rows]:

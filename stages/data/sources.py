@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from artifacts.errors import InputError, UsageError
-from artifacts.fetched import fetched
-from artifacts.url import is_url
+from artifacts.metadata import Metadata
+from artifacts.storage.fetched import fetched
+from artifacts.storage.url import is_url
 from stages.data.attributes import parse_attributes
 from stages.data.conform import Form, collect
 from stages.data.folder_source import load_folder
@@ -32,10 +33,14 @@ _PARQUET_OPTIONS = {"--id-column", "--by", "--image-column", "--label-column"}
 
 @dataclass(frozen=True)
 class Source:
-    """The images to divide among clients, and the test images where the source has some of its own."""
+    """The images to divide among clients, and the test images where the source has some of its own.
+
+    `origins` are the metadata of those of its files that fedsynth made: they say what was spent and told already.
+    """
 
     train: LabelledImages
     test: LabelledImages | None
+    origins: tuple[Metadata, ...] = ()
 
     def __post_init__(self) -> None:
         if self.test is not None and self.test.images.shape[1:] != self.train.images.shape[1:]:
@@ -74,6 +79,7 @@ def load(
         "--emnist-split": emnist_split is not None,
     }
     form = Form(size=image_size, channels=channels)
+    origins: tuple[Metadata, ...] = ()
     test: LabelledImages | None
     if source == "digits":
         _refuse_unused(source, given, set())
@@ -100,12 +106,12 @@ def load(
                 id=id_column,
                 attributes=parse_attributes(by) if by is not None else (),
             )
-            train, test = load_parquet(path, columns, form)
+            train, test, origins = load_parquet(path, columns, form)
         else:
             _refuse_unused(source, given, set())
             train, test = load_folder(path, form)
     try:
-        return Source(train, test)
+        return Source(train, test, origins)
     except ValueError as error:
         raise InputError(f"{source}: {error}.") from error
 

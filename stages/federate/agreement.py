@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from artifacts import tensors_file
 from artifacts.errors import UsageError
+from artifacts.formats import tensors_file
 from stages.federate.parcels import ParcelError, kind_of
 from stages.federate.tasks import is_from_server
 from stages.federate.terms import Terms
-from stages.model_file import network_of
-from stages.nets.params import NetParams
+from stages.models.file import network_of
 from stages.recipes.plan import participants
 from stages.recipes.secagg_steps import list_terms
 from stages.recipes.step import Step
+from stages.registry import NETWORKS
 from stages.secagg.collect import declared
 from stages.secagg.terms import Terms as ListTerms
 
@@ -40,7 +40,9 @@ def check_agreed(step: Step, home: Path, terms: Terms) -> None:
 
 def _check_network(path: Path, terms: Terms) -> None:
     found, _ = network_of(tensors_file.read_header(path)[0], path)
-    wanted = NetParams.from_mapping(terms.recipe.section("init-model"))
+    said = terms.recipe.section("init-model")
+    said.pop("weights", None)  # a file of the server's
+    wanted = NETWORKS.from_mapping(said)
     if found.to_json() != wanted.to_json():
         raise ParcelError(f"{path} is a network {found.to_json()}, by the terms it is {wanted.to_json()}.")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from artifacts import atomic
 from artifacts.digests import sha256_hex
+from artifacts.writing import atomic
+from stages.execution.progress import Summary
 from stages.federate.terms import FILE, Terms
-from stages.progress import Summary
 
 _PACKAGE = "fedsynth_app"
 
@@ -52,7 +52,7 @@ def write_app(terms: Terms, out: Path, *, force: bool = False) -> Summary:
     """Write the folder. Without its pyproject.toml it is no app, and that file comes last."""
     files = _files(terms)
     for name in files:
-        atomic.refuse_existing(out / name, force=force)
+        atomic.refuse_other(out / name, sha256_hex(files[name]), force=force)
     for name, content in files.items():
         atomic.write(out / name, [content], force=force)
     return {

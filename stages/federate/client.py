@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import traceback
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from artifacts import envelope_file
-from artifacts.atomic import explained
 from artifacts.errors import BudgetError, FedsynthError
+from artifacts.formats import Format, envelope_file, format_named
 from artifacts.places import RunFolder, pending_for
+from artifacts.writing import locks
+from artifacts.writing.atomic import make_folder
 from stages.federate.agreement import check_agreed
 from stages.federate.parcels import Parcel, ParcelError, Reply, Task, pack, unpack
 from stages.federate.tasks import is_from_server, leading_to, leaves, of_other_phases, own_steps
@@ -36,7 +35,8 @@ class Refusal(Exception):
 def answer(task: Task, home: Path, client: str) -> Reply:
     """What the client says to a task. Whatever goes wrong stays in its own log; the server learns one word."""
     try:
-        with _alone(home, client):
+        # A task that is delivered twice is done once: the second waits, and finds the files.
+        with locks.held(RunFolder(home).client(client).private, "fedsynth federate", wait=True, name="federate"):
             return Reply("done", client, task.round, parcels=_obey(task, home, client))
     except Refusal as refusal:
         if refusal.status != "lacks":
@@ -52,20 +52,6 @@ def answer(task: Task, home: Path, client: str) -> Reply:
         # Flower would send the text of an exception to the server.
         _note(home, client, task.round, f"failed: {traceback.format_exc()}")
         return Reply("failed", client, task.round)
-
-
-@contextlib.contextmanager
-def _alone(home: Path, client: str) -> Iterator[None]:
-    """A task that is delivered twice is done once: the second waits, and finds the files."""
-    path = RunFolder(home).client(client).private / ".federate.lock"
-    with explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def log_of(home: Path, client: str) -> Path:
@@ -136,7 +122,7 @@ def _make(steps: list[Step], home: Path, terms: Terms) -> None:
 
 def _envelopes(names: list[str], home: Path) -> list[str]:
     """Sign what is not signed yet; heads are signed by themselves."""
-    files = [name for name in names if not name.endswith(envelope_file.SUFFIX)]
+    files = [name for name in names if format_named(name) is not Format.ENVELOPES]
     made = {name: envelope_file.beside(Path(name)).as_posix() for name in files}
     lacking = {name: home / envelope for name, envelope in made.items() if not (home / envelope).exists()}
     unsigned = [home / name for name, envelope in lacking.items() if not pending_for(envelope).exists()]
@@ -153,7 +139,7 @@ def _note(home: Path, client: str, round: int, text: str) -> None:
     line = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z round {round}: {text}\n"
     with contextlib.suppress(OSError, ValueError):
         path = log_of(home, client)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", errors="replace") as log:
             log.write(line)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from artifacts.atomic import explained
 from artifacts.errors import InputError
 from artifacts.places import Place
+from artifacts.writing.atomic import explained, make_folder
 from stages.federate.link import LOOPBACK
 
 HOME_VARIABLE = "FEDSYNTH_HOME"  # where the ServerApp finds the server's home
@@ -31,7 +31,7 @@ def folder(place: Place) -> Path:
     """What Flower keeps of a participant: in its private folder, for no other user's eyes."""
     found = place.private / _FOLDER
     with explained(found):
-        found.mkdir(parents=True, exist_ok=True)
+        make_folder(found)
         found.chmod(0o700)
     return found
 

@@ -12,16 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from artifacts import atomic
 from artifacts.errors import FedsynthError, InputError, UsageError, VerificationError
+from artifacts.identity.owner import refuse_shared
 from artifacts.metadata import MetadataError
 from artifacts.places import Place, RunFolder
+from artifacts.writing import atomic, locks
+from stages.execution.progress import Summary
 from stages.federate import flower
 from stages.federate.child import Child, Echo, started
 from stages.federate.link import Link, check_server, free_port, need_file
-from stages.federate.node_seat import alone, give_up, take
+from stages.federate.node_seat import give_up, take
 from stages.federate.terms import FILE, read_terms
-from stages.progress import Summary
 
 Ready = Callable[[Summary], None]
 
@@ -57,7 +58,7 @@ def superlink(home: Path, *, host: str, port: int, tls: Tls, echo: Echo, ready: 
         "--ssl-ca-certfile", tls.ca.absolute(), "--enable-supernode-auth", "--disable-runtime-dependency-installation",
     ]  # fmt: skip
     local = Link(f"{_bracketed(near)}:{port}", tls.ca)
-    with alone(folder, "SuperLink"), started(words, variables, echo) as child:
+    with locks.held(folder, "a SuperLink"), started(words, variables, echo) as child:
         _until(child, lambda: _answers(local), "SuperLink")
         ready({"superlink": f"{_bracketed(host)}:{port}", "home": str(home), "pid": child.pid})
         raise _ended(child, "SuperLink")
@@ -84,14 +85,14 @@ def supernode(
     config = folder.absolute() / "node.toml"
     said = {"client": client, "home": str(home.absolute())}
     text = "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in said.items())
-    atomic.write(config, [text.encode()], force=True, mode=0o600)
+    atomic.write(config, [text.encode()], force=True, custody="private")
     words: list[str | Path] = [
         sys.executable, "-P", "-m", "stages.federate.approved_node", (home / FILE).absolute(),
         "--superlink", link.address, "--root-certificates", link.roots.absolute(),
         "--auth-supernode-private-key", key.absolute(), "--host", "127.0.0.1",
         "--port", str(free_port("127.0.0.1", port)), "--node-config", config,
     ]  # fmt: skip
-    with alone(folder, "SuperNode"):
+    with locks.held(folder, "a SuperNode"):
         give_up(folder, link, key)
         with started(words, flower.environment(folder), echo) as child:
             _until(child, lambda: child.said(_CONNECTED) is not None, "SuperNode")
@@ -109,9 +110,7 @@ def check_private_key(path: Path) -> None:
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
     need_file(path, "node key")
-    mode = path.stat().st_mode
-    if mode & 0o077:
-        raise InputError(f"the node key {path} can be read by others (mode {mode & 0o777:04o}). Run: chmod 600 {path}")
+    refuse_shared(path.stat(), path, "the node key")
     try:
         fits = isinstance(load_ssh_private_key(path.read_bytes(), None), EllipticCurvePrivateKey)
     except (ValueError, TypeError, UnsupportedAlgorithm):

@@ -7,30 +7,16 @@ its seat in its folder, and gives it up when it starts again.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-from collections.abc import Iterator
 from pathlib import Path
 
-from artifacts import atomic
-from artifacts.errors import InputError
+from artifacts.writing import atomic
 from stages.federate.link import Link
 
 _FILE = "node-id"
 
 
-@contextlib.contextmanager
-def alone(folder: Path, what: str) -> Iterator[None]:
-    """Hold the folder for the length of the block; a second process of the same home is refused."""
-    with (folder / "lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"a {what} of this home is running already. Stop it first: it holds {folder}.") from None
-        yield
-
-
 def take(folder: Path, node_id: str) -> None:
-    atomic.write(folder / _FILE, [node_id.encode()], force=True, mode=0o600)
+    atomic.write(folder / _FILE, [node_id.encode()], force=True, custody="private")
 
 
 def give_up(folder: Path, link: Link, key: Path) -> None:

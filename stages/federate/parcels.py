@@ -8,13 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from artifacts import any_file, atomic, envelope_file, ledger
-from artifacts.atomic import explained
 from artifacts.digests import sha256_file, sha256_hex
 from artifacts.errors import FedsynthError, InputError, VerificationError
-from artifacts.places import OUTBOX, Place
-from artifacts.roster import read_roster
-from artifacts.scratch import scratch
+from artifacts.formats import CONTENT, Format, any_file, envelope_file, format_named
+from artifacts.identity.roster import read_roster
+from artifacts.kinds import KINDS
+from artifacts.ledgers import egress
+from artifacts.places import OUTBOX, Place, RunFolder
+from artifacts.writing import atomic
+from artifacts.writing.atomic import explained
+from artifacts.writing.scratch import scratch
 from stages.recipes.files import ROSTER
 from stages.verify import require_signed
 
@@ -22,10 +25,8 @@ PROTOCOL = 1
 _MOST_LETTERS = 500  # of an error that others may have written
 # By the beginning of a file's name, what it must be. Whatever is called otherwise never travels.
 _KINDS = {
-    "model": "model", "message": "message", "state": "state", "surrogate": "surrogate", "proxy": "proxy",
-    "synthetic": "dataset", "secagg-keys": "secagg-keys", "secagg-shares": "secagg-shares",
-    "secagg-masked": "secagg-masked", "secagg-survivors": "secagg-survivors", "secagg-confirmed": "secagg-survivors",
-    "secagg-unmask": "secagg-unmask", "head": "head", "receipts": "receipt",
+    **{name: name for name, kind in KINDS.items() if kind.travels and kind.format is Format.TENSORS},
+    "synthetic": "dataset", "secagg-confirmed": "secagg-survivors", "head": "head", "receipts": "receipt",
 }  # fmt: skip
 
 
@@ -89,15 +90,15 @@ STATUSES = {
 
 def kind_of(name: str) -> str | None:
     """What a file of this name must be."""
-    stem = name.rpartition("/")[2].removesuffix(envelope_file.SUFFIX)
-    if stem.endswith((".safetensors", ".parquet")) and name.endswith(envelope_file.SUFFIX):
+    stem = name.rpartition("/")[2].removesuffix(Format.ENVELOPES)
+    if format_named(name) is Format.ENVELOPES and format_named(stem) in CONTENT:
         return "envelope"
     # The longest first: `secagg-…` has a dash of its own.
     return next((kind for start, kind in sorted(_KINDS.items(), reverse=True) if _begins(stem, start)), None)
 
 
 def _begins(stem: str, start: str) -> bool:
-    return stem == f"{start}.parquet" or stem.startswith(f"{start}-")
+    return stem == f"{start}{Format.DATASET}" or stem.startswith(f"{start}-")
 
 
 def round_in(name: str) -> int | None:
@@ -139,7 +140,7 @@ def _packed(root: Path, name: str) -> Parcel:
     if whole.sha256 != digest:
         raise VerificationError(f"{path} changed while it was read. Run again.")
     if path.parent.name == OUTBOX and place is not None:
-        entry = ledger.read(place.ledger).latest(path.name)
+        entry = egress.read(place.ledger).latest(path.name)
         if entry is None or entry.sha256 != digest:
             raise VerificationError(f"{path} is not in {place.ledger} with these bytes: it does not leave.")
     return Parcel(name, whole.metadata.kind, whole.metadata.round, len(data), digest, data)
@@ -187,6 +188,10 @@ def unpack(
                 _check_signatures(staged, root, client)
             for parcel in parcels:
                 _check_inside(parcel, staged[parcel.name], client)
+        if client is not None:
+            # Who took part, and what they sent, is the server's business alone.
+            with explained(root):
+                RunFolder(root).clients.mkdir(mode=0o700, exist_ok=True)
         return [parcel.name for parcel in parcels if _placed(parcel, staged[parcel.name], root)]
 
 
@@ -233,6 +238,6 @@ def _placed(parcel: Parcel, staged: Path, root: Path) -> bool:
         return False
     path = root / parcel.name
     with explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic.make_folder(path.parent)
     atomic.place(staged, path, force=False)
     return True

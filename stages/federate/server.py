@@ -5,29 +5,25 @@ Every answer is a file on disk before the next step reads it, so that a server t
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import json
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from artifacts.atomic import explained
-from artifacts.envelope_file import SUFFIX
 from artifacts.errors import InputError, UsageError
-from artifacts.places import RunFolder
+from artifacts.formats import Format
+from artifacts.formats.plain_data import read_json
+from artifacts.writing import locks
+from stages.execution.progress import Report, Summary, silent
 from stages.federate.board import Board
 from stages.federate.parcels import STATUSES, Parcel, ParcelError, Reply, Task, pack, unpack
 from stages.federate.tasks import Switches, server_plan
 from stages.federate.terms import Terms, our_versions
-from stages.progress import Report, Summary, silent
-from stages.recipes.declared import check
 from stages.recipes.files import ROSTER, TEST, metrics_file
 from stages.recipes.perform import perform
 from stages.recipes.phases import resolved, waits
+from stages.recipes.plan import check
 from stages.recipes.recipe import Recipe
 from stages.recipes.runner import known_after
 from stages.recipes.step import Step
@@ -69,28 +65,13 @@ def serve(terms: Terms, home: Path, channel: Channel, *, log: Log, report: Repor
     """Run the federation from this home to its end, going on where an earlier run stopped."""
     check(terms.recipe, divides=False)
     _check_home(terms, home)
-    with _alone(home):
-        return _serve(terms, home, _Server(terms, home, channel, log, report))
+    with locks.held(home, "fedsynth federate"):
+        return serve_held(terms, home, channel, log=log, report=report)
 
 
-@contextlib.contextmanager
-def _alone(home: Path) -> Iterator[None]:
-    """One run at a time in a home."""
-    path = RunFolder(home).server.private / ".federate.lock"
-    with explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"another run is at work in {home}. Wait for its end, or stop it.") from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _serve(terms: Terms, home: Path, server: _Server) -> Summary:
+def serve_held(terms: Terms, home: Path, channel: Channel, *, log: Log, report: Report = silent) -> Summary:
+    """The same, for a caller who holds the home."""
+    server = _Server(terms, home, channel, log, report)
     if not waits(terms.recipe):
         return server.perform(terms.recipe, server_plan(terms, terms.recipe, home))
     recipe, done = resolved(terms.recipe, {}), 0
@@ -137,7 +118,7 @@ class _Server:
                 self._packed.clear()  # models may be large, and its own work takes memory too
                 perform(own, self._home)
                 if own.command == "evaluate":
-                    accuracy = json.loads((self._home / own.out).read_text())["accuracy"]
+                    accuracy = read_json(self._home / own.out)["accuracy"]
                     self._log(f"round {own.round} of {recipe.rounds}: accuracy {accuracy:.1%}")
                 continue
             self._collect(recipe)
@@ -226,7 +207,7 @@ class _Server:
 
     def _keep(self, request: _Request, reply: Reply) -> None:
         """Put the files in place, or leave the client out of the round. A disk that is full ends the run instead."""
-        expected = [*request.targets, *(f"{name}{SUFFIX}" for name in request.targets if self._terms.signed)]
+        expected = [*request.targets, *(f"{name}{Format.ENVELOPES}" for name in request.targets if self._terms.signed)]
         came = {parcel.name for parcel in reply.parcels}
         missing = [name for name in request.targets if name not in came and not (self._home / name).exists()]
         if missing:
@@ -288,7 +269,7 @@ def _summary(recipe: Recipe, home: Path) -> Summary:
     for round in range(recipe.rounds + 1):
         path = home / metrics_file(round)
         if path.exists():
-            found = json.loads(path.read_text())
+            found = read_json(path)
             curve.append({"round": round, "accuracy": found["accuracy"], "loss": found["loss"]})
     sent = sum(path.stat().st_size for path in home.glob("clients/*/outbox/*"))
     last = curve[-1]

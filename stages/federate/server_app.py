@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from artifacts import atomic
 from artifacts.errors import FedsynthError, InputError
 from artifacts.places import RunFolder
+from artifacts.writing import atomic
 from stages.federate.flower import HOME_VARIABLE
 from stages.federate.parcels import ParcelError, Reply, Task
 from stages.federate.records import read_reply, task_records

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from artifacts.errors import FedsynthError, InputError
+from artifacts.writing import locks
+from stages.execution.progress import Report, Summary, silent
 from stages.federate.client_app import client_app
-from stages.federate.server import serve
+from stages.federate.server import serve_held
 from stages.federate.server_app import GridChannel
 from stages.federate.terms import FILE, agreed
-from stages.progress import Report, Summary, silent
 from stages.recipes.perform import perform
 from stages.recipes.recipe import Recipe
 from stages.recipes.runner import begin, clients_of
@@ -36,36 +37,37 @@ def simulate(recipe: Recipe, out: Path, *, seed: int, cpus: int, report: Report 
         from flwr.simulation import run_simulation
     except ImportError as error:
         raise InputError("Flower with Ray is not installed. Run: pip install 'fedsynth[flower]'") from error
-    steps = begin(recipe, out, seed)
-    for step in steps:
-        if step.command in _BY_HAND:
-            perform(step, out)
-    terms = agreed(recipe, tuple(clients_of(out)), seed=seed, wait=_WAIT, most_bytes=2**31)
-    (out / FILE).write_text(terms.to_yaml())
-    result: list[Summary | FedsynthError] = []
-    app = ServerApp()
+    with locks.held(out, "fedsynth federate"):
+        steps = begin(recipe, out, seed)
+        for step in steps:
+            if step.command in _BY_HAND:
+                perform(step, out)
+        terms = agreed(recipe, tuple(clients_of(out)), seed=seed, wait=_WAIT, most_bytes=2**31)
+        (out / FILE).write_text(terms.to_yaml())
+        result: list[Summary | FedsynthError] = []
+        app = ServerApp()
 
-    def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
-        try:
-            channel = GridChannel(grid, terms, shared=True)
-            result.append(serve(terms, out, channel, log=logging.getLogger("flwr").info, report=report))
-        except FedsynthError as error:
-            result.append(error)
+        def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
+            try:
+                channel = GridChannel(grid, terms, shared=True)
+                result.append(serve_held(terms, out, channel, log=logging.getLogger("flwr").info, report=report))
+            except FedsynthError as error:
+                result.append(error)
 
-    app.main()(main)
-    # A cluster that is there already has its own cores.
-    init_args = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": cpus}
-    run_simulation(
-        server_app=app,
-        client_app=client_app(out.absolute()),
-        num_supernodes=_most_at_a_time(steps),
-        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": init_args},
-    )
-    if not result:
-        raise InputError("Flower's simulation ended before the run did; its log says why. Run again to go on.")
-    if isinstance(result[0], FedsynthError):
-        raise result[0]
-    return result[0]
+        app.main()(main)
+        # A cluster that is there already has its own cores.
+        init_args = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": cpus}
+        run_simulation(
+            server_app=app,
+            client_app=client_app(out.absolute()),
+            num_supernodes=_most_at_a_time(steps),
+            backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": init_args},
+        )
+        if not result:
+            raise InputError("Flower's simulation ended before the run did; its log says why. Run again to go on.")
+        if isinstance(result[0], FedsynthError):
+            raise result[0]
+        return result[0]
 
 
 def _most_at_a_time(steps: Sequence[Step]) -> int:

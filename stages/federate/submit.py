@@ -15,14 +15,15 @@ from typing import Any
 
 from artifacts import errors
 from artifacts.errors import FedsynthError, InputError, UsageError, VerificationError
+from artifacts.formats.plain_data import read_json
 from artifacts.metadata import MetadataError, check_client_name
+from stages.execution.progress import Summary
 from stages.federate import flower
 from stages.federate.app_folder import terms_in_app
 from stages.federate.child import Child, Echo, started
 from stages.federate.link import Link, need_file
 from stages.federate.server_app import end_file
 from stages.federate.terms import Terms, read_terms
-from stages.progress import Summary
 
 _NAME = "here"  # of the one connection that Flower's command line is told
 _SECONDS_BETWEEN = 1.0
@@ -177,7 +178,7 @@ def _raise_end(file: Path | None, status: str, details: str, raised: tuple[int, 
 
 def _read_end(path: Path) -> tuple[int, str]:
     try:
-        end = json.loads(path.read_text())
+        end = read_json(path)
         return int(end["exit_code"]), str(end["message"])
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path} does not say how the run ended. See the run's log.") from None

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from artifacts import keys
-from artifacts.envelope_file import SUFFIX
+from artifacts.formats import Format
+from artifacts.identity import keys
 from artifacts.places import RunFolder
 from stages.federate.parcels import Task, round_in
 from stages.federate.terms import Terms
@@ -66,7 +66,7 @@ def of_other_phases(steps: Mapping[str, Step], client: str, round: int, home: Pa
     place = RunFolder(home).client(client)
     made = sorted(path.name for folder in (place.outbox, place.pending) if folder.exists() for path in folder.iterdir())
     for name in (f"clients/{client}/outbox/{file}" for file in made):
-        if (round_in(name) or 0) <= round and name not in steps and name.removesuffix(SUFFIX) not in steps:
+        if (round_in(name) or 0) <= round and name not in steps and name.removesuffix(Format.ENVELOPES) not in steps:
             return name
     return None
 

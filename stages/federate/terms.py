@@ -12,17 +12,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from artifacts.digests import sha256_hex
 from artifacts.errors import InputError, UsageError
+from artifacts.formats.plain_data import dump_yaml, parse_yaml
 from artifacts.metadata import MetadataError, check_client_name
+from artifacts.places import TERMS
+from stages.execution.versions import versions
 from stages.partition import CENTRAL
 from stages.recipes.params_file import read_mapping
 from stages.recipes.recipe import Recipe, recipe_of
-from stages.versions import versions
 
-FILE = "federation.yaml"
+FILE = TERMS
 _MOST_BYTES = 2**31
 _FIELDS = ("seed", "clients", "least_clients", "wait", "most_bytes", "signed", "versions")
 
@@ -82,8 +82,8 @@ class Terms:
             "signed": self.signed,
             "versions": dict(self.versions),
         }
-        recipe = yaml.safe_load(self.recipe.to_yaml())
-        return yaml.safe_dump({"federation": said, "recipe": recipe}, sort_keys=False, allow_unicode=True)
+        recipe = parse_yaml(self.recipe.to_yaml())
+        return dump_yaml({"federation": said, "recipe": recipe}, allow_unicode=True)
 
 
 def our_versions() -> dict[str, str]:
@@ -105,12 +105,18 @@ def agreed(
 
     How a simulation divides its data is no matter of a federation, and may name a path: it is left out.
     """
-    recipe = replace(recipe, stages={name: values for name, values in recipe.stages.items() if name != "partition"})
+    stages = {name: values for name, values in recipe.stages.items() if name != "partition"}
+    recipe = replace(recipe, stages={name: _given(values) for name, values in stages.items()})
     least = least_clients if least_clients is not None else max(1, round(recipe.participation * len(clients)))
     return Terms(
         recipe=recipe, seed=seed, clients=clients, least_clients=least, wait=wait, most_bytes=most_bytes,
         signed=signed, versions=our_versions(),
     )  # fmt: skip
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the parameters that were set to nothing: a file that is read again has none of them."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def read_terms(path: Path) -> Terms:

@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from artifacts import dataset_file, dataset_stream, envelope_file, tensors_file, tensors_stream
 from artifacts.digests import sha256_file
 from artifacts.disclosures import DISCLOSURES
 from artifacts.errors import InputError
+from artifacts.formats import Format, dataset_stream, envelope_file, format_of, tensors_stream
 from artifacts.kinds import KINDS
 from artifacts.metadata import KEY, Metadata
-from stages.inspect.columns import read_columns
+from stages.data import foreign_parquet, parquet_tables
+from stages.execution.progress import Summary
 from stages.inspect.numbers import RawTensor, ranges, read_table
 from stages.privacy.events import PrivacyEvent, in_words
-from stages.progress import Summary
-
-_NOTES = {
-    "proxy": "Images and soft labels stand for an update. That obscures it and is no guarantee: whoever has the model "
-    "decodes it. How large the update is in each layer is told as it is.",
-    "surrogate": "Images that were optimised until they stand in for private data; where no noise is named, they can "
-    "resemble it.",
-    "secagg-masked": "Alone it is noise to whoever sees it; the sum of a round's files is not.",
-    "generator": "It can make images like the private ones. It never leaves the client.",
-}
 
 
 def inspect(path: Path) -> Summary:
     """Describe the file."""
-    try:
-        with path.open("rb") as handle:
-            start = handle.read(4)
-            size = handle.seek(0, 2)
-    except OSError as error:
-        raise tensors_file.unreadable(path, error) from error
-    if path.name.endswith(envelope_file.SUFFIX):
-        about = _envelopes(path)
-    else:
-        about = _parquet(path) if start == b"PAR1" else _safetensors(path)
-    return {"file": str(path), "bytes": size, **about}
+    readers = {Format.DATASET: _parquet, Format.ENVELOPES: _envelopes, Format.TENSORS: _safetensors}
+    about = readers[format_of(path)](path)
+    return {"file": str(path), "bytes": path.stat().st_size, **about}
 
 
 def _safetensors(path: Path) -> dict[str, Any]:
@@ -62,17 +44,14 @@ def _tensor(path: Path, tensor: RawTensor) -> dict[str, Any]:
 
 
 def _parquet(path: Path) -> dict[str, Any]:
-    found = None
-    with contextlib.suppress(InputError):
-        dataset_file.read_metadata(path)
-        # One of ours meets our own checks before Arrow's parser.
+    """One of ours meets our own checks before Arrow's parser; any other meets Arrow in a process with limits."""
+    try:
         found = dataset_stream.scan(path)
-    names, rows, columns, is_ours = read_columns(path)
-    if found is None and is_ours:
-        found = dataset_stream.scan(path)  # and says what is wrong with it
-    if found is None:
-        plain = {"format": "parquet", "artifact": False, "sha256": sha256_file(path), "metadata": names}
-        return plain | {"rows": rows, "columns": columns}
+    except InputError as error:
+        about = foreign_parquet.describe(path)
+        if about.pop("ours"):
+            raise error from None
+        return {"format": "parquet", "artifact": False, "sha256": sha256_file(path), **about}
     import numpy as np
 
     classes = found.metadata.params["class_names"]
@@ -81,7 +60,7 @@ def _parquet(path: Path) -> dict[str, Any]:
     return about | {
         "payload_sha256": found.payload_sha256,
         "rows": len(found),
-        "columns": columns,
+        "columns": parquet_tables.describe(path)["columns"],
         "class_counts": {name: int(count) for name, count in zip(classes, counts, strict=True)},
     }
 
@@ -101,7 +80,7 @@ def _described(metadata: Metadata) -> dict[str, Any]:
         "artifact": True,
         "kind": metadata.kind,
         "about": KINDS[metadata.kind].text,
-        "note": _NOTES.get(metadata.kind),
+        "note": KINDS[metadata.kind].note,
         "custody": metadata.custody,
         "simulation": metadata.simulation,
         "stage": metadata.stage,
@@ -116,6 +95,7 @@ def _described(metadata: Metadata) -> dict[str, Any]:
         "disclosures": {name: DISCLOSURES[name] for name in metadata.disclosures},
         "epsilon": _epsilon_in_words(metadata),
         "versions": dict(metadata.versions),
+        "arithmetic": metadata.arithmetic,
     }
 
 

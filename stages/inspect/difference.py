@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from artifacts import dataset_file
+from artifacts.formats import dataset_file
+from stages.execution.progress import Summary
 from stages.inspect.describe import inspect
 from stages.inspect.numbers import RawTensor, pieces, read_table
-from stages.progress import Summary
 
 _WORDS = {"file", "about", "note", "privacy_in_words", "tensors", "columns", "class_counts", "epsilon"}
 _ABSENT = "–"

@@ -1,11 +1,7 @@
-"""The tensors of any safetensors file, and the range of their numbers, in constant memory.
-
-Wider than `artifacts.safetensors_layout`, which knows the types and the spelling of our own files only.
-"""
+"""The tensors of any safetensors file, and the range of their numbers, in constant memory."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from artifacts.safetensors_layout import MAX_HEADER
+from artifacts.formats.safetensors_layout import WIDTHS, header_size, parse_table
 
 _PIECE = 1 << 20
 # Types with numbers that numpy knows; BF16 is the upper half of a float32.
@@ -23,7 +19,6 @@ _NUMPY = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
 }  # fmt: skip
-_OTHERS = {"F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "C64": 8}  # described, but without a range
 
 
 @dataclass(frozen=True)
@@ -40,34 +35,13 @@ def read_table(path: Path) -> tuple[dict[str, str], list[RawTensor]]:
     with path.open("rb") as handle:
         size = handle.seek(0, 2)
         handle.seek(0)
-        length = int.from_bytes(handle.read(8), "little")
-        if size < 8 or length > min(size - 8, MAX_HEADER):
-            raise ValueError(
-                f"its header claims {length} bytes; the file has {size}, and at most {MAX_HEADER} are read"
-            )
-        try:
-            table = json.loads(handle.read(length).decode())
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"its header is not JSON ({error})") from None
-    if not isinstance(table, dict):
-        raise ValueError("its header is not a JSON object")
-    text = table.pop("__metadata__", {})
-    if not isinstance(text, dict) or not all(isinstance(value, str) for value in text.values()):
-        raise ValueError("its metadata are not strings")
-    tensors = [_tensor(name, fields, 8 + length, size) for name, fields in table.items()]
-    return text, sorted(tensors, key=lambda tensor: (tensor.start, tensor.nbytes))
-
-
-def _tensor(name: str, fields: Any, start: int, size: int) -> RawTensor:
-    try:
-        dtype, shape, (first, last) = fields["dtype"], fields["shape"], fields["data_offsets"]
-        width = np.dtype(_NUMPY[dtype]).itemsize if dtype in _NUMPY else _OTHERS[dtype]
-        whole = all(type(n) is int and n >= 0 for n in [*shape, first, last])
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f"tensor {name!r} is not described by a dtype that is known, shape and data_offsets") from None
-    if not whole or last - first != math.prod(shape) * width or start + last > size:
-        raise ValueError(f"tensor {name!r} claims bytes that its shape does not have, or the file")
-    return RawTensor(name, dtype, tuple(shape), start + first, last - first)
+        start = handle.read(8)
+        header, specs, text = parse_table(start + handle.read(header_size(start, size) - 8), size, WIDTHS)
+    tensors, position = [], len(header)
+    for spec in specs:
+        tensors.append(RawTensor(spec.name, spec.dtype, spec.shape, position, spec.nbytes))
+        position += spec.nbytes
+    return text, tensors
 
 
 def pieces(path: Path, tensor: RawTensor) -> Iterator[NDArray[Any]]:

@@ -7,13 +7,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from artifacts import atomic
+from artifacts.digests import sha256_hex
 from artifacts.errors import InputError, UsageError
+from artifacts.kinds import KINDS
+from artifacts.limits import CLASSES
+from artifacts.writing import atomic
 from stages.data.images import LabelledImages
-from stages.data.parquet_source import MAX_CLASSES
+from stages.execution.progress import Summary
 from stages.pictures.contact_sheet import contact_sheets
-from stages.pictures.sent_images import KINDS, read_images
-from stages.progress import Summary
+from stages.pictures.sent_images import read_images
 
 _MOST_SHEETS = 20
 _HALF = "▀"  # its upper half in the colour of one pixel, what is behind it in that of the pixel below
@@ -22,12 +24,13 @@ _HALF = "▀"  # its upper half in the colour of one pixel, what is behind it in
 def images_in(about: Summary) -> LabelledImages:
     """The images of a file that `inspect` has described, as bytes."""
     path = Path(about["file"])
-    if not about["artifact"] or about["kind"] not in KINDS:
-        raise UsageError(f"{path} holds no images: {' and '.join(KINDS)} do.")
+    if not about["artifact"] or KINDS[about["kind"]].pictures is None:
+        known = [name for name, kind in KINDS.items() if kind.pictures]
+        raise UsageError(f"{path} holds no images: {' and '.join(known)} do.")
     found = read_images(path, about["kind"])
     low, high = int(found.labels.min(initial=0)), int(found.labels.max(initial=0))
-    if low < 0 or high >= MAX_CLASSES:
-        raise InputError(f"{path}: labels must be 0 to {MAX_CLASSES - 1}, found {low} to {high}.")
+    if low < 0 or high >= CLASSES:
+        raise InputError(f"{path}: labels must be 0 to {CLASSES - 1}, found {low} to {high}.")
     names = found.class_names or tuple(str(number) for number in range(high + 1))
     return LabelledImages(found.images, found.labels, names)
 
@@ -41,10 +44,10 @@ def write_sheets(content: LabelledImages, about: Summary, out: Path, *, force: b
     numbers = np.arange(len(content))
     pages = contact_sheets(content.images, content.labels, numbers, content.class_names, title)[:_MOST_SHEETS]
     paths = [out, *(out.with_stem(f"{out.stem}-{number}") for number in range(2, len(pages) + 1))]
-    for path in paths:
-        atomic.refuse_existing(path, force=force)
     for path, page in zip(paths, pages, strict=True):
-        atomic.write(path, [page], force=force)
+        atomic.refuse_other(path, sha256_hex(page), force=force)
+    for path, page in zip(paths, pages, strict=True):
+        atomic.write(path, [page], force=force, custody=about.get("custody", "public"))
     return paths
 
 

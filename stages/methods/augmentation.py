@@ -21,10 +21,12 @@ _BRIGHTNESS, _SATURATION, _CONTRAST = 1.0, 2.0, 0.5
 _BLACK = -1.0
 
 
-def drawn_transformation(names: Sequence[str], generator: torch.Generator) -> Transformation:
+def drawn_transformation(names: Sequence[str], generator: torch.Generator | None) -> Transformation:
     """One of the named augmentations with a strength of its own, for images [n, c, h, w]; nothing if none is named."""
     if not names:
-        return _same
+        return unchanged
+    if generator is None:
+        raise ValueError("augmentation draws: give it a generator")
     chosen = names[int(torch.randint(len(names), (1,), generator=generator))]
     a, b, c = torch.rand(3, generator=generator).tolist()
     match chosen:
@@ -35,7 +37,7 @@ def drawn_transformation(names: Sequence[str], generator: torch.Generator) -> Tr
         case "cutout":
             return lambda images: _cut_out(images, a, b)
         case "flip":
-            return (lambda images: images.flip(3)) if a < 0.5 else _same
+            return (lambda images: images.flip(3)) if a < 0.5 else unchanged
         case "scale":
             across, down = (1 / _SCALE + part * (_SCALE - 1 / _SCALE) for part in (a, b))
             return lambda images: _affine(images, ((across, 0.0), (0.0, down)))
@@ -46,7 +48,8 @@ def drawn_transformation(names: Sequence[str], generator: torch.Generator) -> Tr
     raise ValueError(f"no augmentation is called {chosen!r}")
 
 
-def _same(images: Tensor) -> Tensor:
+def unchanged(images: Tensor) -> Tensor:
+    """The transformation where none is asked for."""
     return images
 
 

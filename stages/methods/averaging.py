@@ -47,3 +47,9 @@ def apply_update(model: Mapping[str, Array], update: Mapping[str, Array], *, rat
     for name, change in update.items():
         moved[name] = (model[name].astype(np.float64) - rate * change).astype(model[name].dtype)
     return moved
+
+
+def next_variates(before: Mapping[str, Array], mean_change: Mapping[str, Array], *, share: float) -> dict[str, Array]:
+    """SCAFFOLD's c ← c + |S|/N · mean Δc (Algorithm 1, line 17); `share` is |S|/N, and c is zero at first."""
+    zero = np.zeros(())
+    return {name: (before.get(name, zero) + share * change).astype(np.float32) for name, change in mean_change.items()}

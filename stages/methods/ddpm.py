@@ -17,7 +17,7 @@ from torch import Tensor
 
 from stages.methods.draws import Draw, Draws
 from stages.methods.generator_training import Part, Weights
-from stages.methods.params.generator import GeneratorTraining
+from stages.methods.params.ddpm import DdpmTraining
 from stages.methods.params.synthesis import Sampler
 from stages.nets.generator_params import ImageShape
 from stages.nets.stateless import call, initial_parts, part_of
@@ -33,9 +33,9 @@ _LEAST_LAMBDA = -5.1
 class Ddpm:
     """The family `ddpm`. Raises `ValueError` where the U-Net cannot take images of this shape."""
 
-    def __init__(self, params: GeneratorTraining, shape: ImageShape) -> None:
+    def __init__(self, params: DdpmTraining, shape: ImageShape) -> None:
         self._shape = shape
-        self._timesteps: int = params.value("timesteps")
+        self._timesteps: int = params.timesteps
         size = params.unet()
         self._keep = 1 - size.dropout
         self._net = unet(size, shape)
@@ -106,7 +106,8 @@ def noise_schedule(timesteps: int) -> Tensor:
 def noised(images: Tensor, noise: Tensor, alpha_bar: Tensor) -> Tensor:
     """The forward process: √ᾱ·x + √(1−ᾱ)·ε, with one ᾱ for each image."""
     kept = alpha_bar.reshape(-1, 1, 1, 1)
-    return kept.sqrt() * images + (1 - kept).sqrt() * noise
+    lost: Tensor = 1 - kept
+    return kept.sqrt() * images + lost.sqrt() * noise
 
 
 def _scheduler(sampler: Sampler, timesteps: int) -> Any:

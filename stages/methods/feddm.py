@@ -7,11 +7,14 @@ record by record, the sums of all classes are noised as one vector, and the rest
 
 from __future__ import annotations
 
-import math
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -32,6 +35,7 @@ from stages.nets.net import Net
 from stages.privacy.mechanism import GaussianMechanism, clipped_length, noisy_mean
 
 _LEAST_COUNT = 1.0  # a class that seems to have less than one record in a sample does not stand out
+PLACES = 64  # of a batch under DP: more leave more places empty, fewer take more calls of the network
 
 # The means of [h; z] of each class at these weights, by class; one that has none is absent. The number is the look's.
 RealMeans = Callable[[Weights, int], dict[int, Tensor]]
@@ -110,8 +114,8 @@ def shortened(found: Tensor, longest: float | None) -> Tensor:
 
 def embedded_size(module: Net) -> int:
     """The d + classes of `embedded`."""
-    last = module.classifier[-1]
-    return int(last.in_features) + int(last.out_features)  # type: ignore[arg-type]
+    last: Any = module.classifier[-1]
+    return int(last.in_features) + int(last.out_features)
 
 
 class _Embedding(nn.Module):
@@ -167,6 +171,7 @@ class NoisyMeans:
     ) -> None:
         self._module, self._data, self._num_classes = module, data, num_classes
         self._rate, self._share, self._mechanism, self._streams = sampling_rate, count_share, mechanism, streams
+        self._places = places_of(data.images)
         self._counts = torch.zeros(num_classes, dtype=torch.float64)
         self._looks = 0
 
@@ -177,7 +182,7 @@ class NoisyMeans:
         rows = chosen.nonzero().flatten().to(data.labels.device)
         total = clipped_class_sums(
             self._module, weights, LabelledSet(data.images[rows], data.labels[rows]), num_classes=self._num_classes,
-            clip_norm=clip, count_share=self._share,
+            clip_norm=clip, count_share=self._share, places=self._places[chosen.numpy()],
         )  # fmt: skip
         released = noisy_mean({"sums": total.numpy()}, self._mechanism, self._streams.noise.at(look))["sums"]
         sums = torch.from_numpy(released).double() * self._mechanism.expected_size
@@ -208,26 +213,58 @@ def features_length(clip_norm: float, count_share: float) -> float:
 
 
 def clipped_class_sums(
-    module: Net, weights: Weights, batch: LabelledSet, *, num_classes: int, clip_norm: float, count_share: float
+    module: Net,
+    weights: Weights,
+    batch: LabelledSet,
+    *,
+    num_classes: int,
+    clip_norm: float,
+    count_share: float,
+    places: NDArray[np.int64] | None = None,
 ) -> Tensor:
     """Σ over records of a vector of length ≤ C in the block of its class, [classes, d + classes + 1], in float64.
 
-    Features that are not finite count as none, without a word (rule 11); the record's count stays.
-
-    Each record goes through the network alone, in memory of its own. In a batch the last bits of a row depend on where
-    it stands (rows that are no whole number of 16 bytes are summed in another order), crafted weights make anything of
-    last bits, and a record that leaves moves all that come after it.
+    Features that are not finite count as none, without a word (rule 11); the record's count stays. `places` are those
+    of the images, where they are known.
     """
     limit, features = clipped_length(clip_norm), features_length(clip_norm, count_share)
+    found = embedded_alone(module, weights, batch.images, places_of(batch.images) if places is None else places)
+    found = torch.where(found.isfinite().all(dim=1, keepdim=True), found, 0.0)
+    norms = torch.linalg.vector_norm(found, dim=1, keepdim=True)
+    counts = torch.full((len(batch), 1), limit * count_share, dtype=torch.float64)
+    clipped = torch.cat([found * (features / norms.clamp(min=features)), counts], dim=1)
     total = torch.zeros(num_classes, embedded_size(module) + 1, dtype=torch.float64)
-    for image, label in zip(batch.images, batch.labels.tolist(), strict=True):
+    return total.index_add_(0, batch.labels.cpu(), clipped)
+
+
+def places_of(images: Tensor) -> NDArray[np.int64]:
+    """For each image its place in a batch of `PLACES`, by a digest of its pixels: no other image has a say in it."""
+    pixels = images.cpu().contiguous().numpy()
+    digests = [hashlib.blake2b(image.tobytes(), digest_size=8).digest() for image in pixels]
+    return np.array([int.from_bytes(digest, "little") % PLACES for digest in digests], np.int64)
+
+
+def embedded_alone(module: Net, weights: Weights, images: Tensor, places: NDArray[np.int64]) -> Tensor:
+    """[h; z] of each image, in float64, with bits that depend on the image and the weights alone.
+
+    In a batch the last bits of a row depend on its place and on the size of the batch, and crafted weights make
+    anything of last bits. If a record's place followed from how many come before it, one that leaves would move the
+    features of all that come after. So all batches have one size, with zeros where nobody is, and a record is always
+    in the place that its own pixels say; those with the same place go into different batches.
+    """
+    found = torch.zeros(len(images), embedded_size(module), dtype=torch.float64)
+    order = np.argsort(places, kind="stable")
+    firsts = np.searchsorted(places[order], np.arange(PLACES))
+    turns = np.empty(len(places), np.int64)
+    turns[order] = np.arange(len(places)) - firsts[places[order]]
+    for turn in range(int(turns.max(initial=-1)) + 1):
+        rows = torch.from_numpy(np.flatnonzero(turns == turn))
+        there = torch.from_numpy(places[turns == turn])
+        batch = images.new_zeros(PLACES, *images.shape[1:])
+        batch[there.to(images.device)] = images[rows.to(images.device)]
         with torch.no_grad():
-            found = embedded(module, weights, image[None].clone()).cpu().double()[0]
-        norm = float(torch.linalg.vector_norm(found))
-        if math.isfinite(norm):
-            total[label, :-1] += found * (features / max(norm, features))
-        total[label, -1] += limit * count_share
-    return total
+            found[rows] = embedded(module, weights, batch).cpu().double()[there]
+    return found
 
 
 @dataclass(frozen=True)

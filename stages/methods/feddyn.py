@@ -41,6 +41,11 @@ class FedDyn:
         }
 
 
+def first_state(mean_update: Mapping[str, Array]) -> dict[str, Array]:
+    """The server's h before the first round. The running averages of batch norm are no parameters: they have none."""
+    return {name: np.zeros(change.shape) for name, change in mean_update.items() if ".running_" not in name}
+
+
 def server_step(
     model: Mapping[str, Array],
     mean_update: Mapping[str, Array],

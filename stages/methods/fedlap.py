@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from stages.methods.augmentation import Transformation, drawn_transformation
+from stages.methods.augmentation import Transformation, drawn_transformation, unchanged
 from stages.methods.params.fedlap import FedLapEncoding
 from stages.methods.private_gradients import SecretStreams
 from stages.methods.private_local_training import example_loss
@@ -62,55 +62,91 @@ def approximate(
     rate: float,
     generator: torch.Generator,
     report: Callable[[int, int], None],
+    beginning: Callable[[], Weights] | None = None,
 ) -> Matched:
     """Algorithm 1, ClientExecute without its last line: the images, moved until their gradients are the data's.
 
     A trajectory that leaves the radius ends early. The accesses that it would have made are not made up for: their
-    numbers stay unused.
+    numbers stay unused. `beginning` gives the weights at which each walk begins; without it they are the module's.
     """
-    origin = start_weights(module)
     descent = ImageDescent(start.images, rate=params.image_rate, momentum=params.image_momentum)
     groups: list[int | None] = list(start.classes()) if params.match == "class" else [None]
+    own = start_weights(module)
+    looks = Looks(real_gradient, own, groups)
     for walk in range(params.trajectories):
-        weights = origin
+        origin = weights = own if beginning is None else beginning()
         for point in range(params.points):
             if params.model_steps and distance(weights, origin) >= params.radius:
                 break
-            for batch in range(params.batches):
-                access = (walk * params.points + point) * params.batches + batch + 1
-                here = Point(weights, access, drawn_transformation(params.augmentations, generator))
-                _match(module, descent, start.labels, here, real_gradient, groups, params)
-                report(access, params.accesses)
-            for _ in range(params.model_steps):
-                surrogate = LabelledSet(descent.images.detach(), start.labels)
-                weights = stepped(weights, gradient(module, weights, surrogate), rate)
+            first = (walk * params.points + point) * params.batches + 1
+            accesses = range(first, first + params.batches)
+            # Gradients can be averaged where the images were transformed alike: one transformation for all of them.
+            together = [accesses] if params.targets == "mean" else [range(a, a + 1) for a in accesses]
+            for some in together:
+                transformation = drawn_transformation(params.augmentations, generator)
+                found = looks.mean(weights, some, transformation, keep=params.targets == "mean")
+                targets = {group: GradientTarget(real, params) for group, real in found.items()}
+                for access in some:
+                    for _ in range(params.image_steps):
+                        _step(module, descent, start.labels, weights, transformation, targets)
+                    report(access, params.accesses)
+            for _ in range(params.model_steps if point + 1 < params.points else 0):
+                seen = drawn_transformation(params.augmentations, generator)(descent.images.detach())
+                weights = stepped(weights, gradient(module, weights, LabelledSet(seen, start.labels)), rate)
     return descent.result(start.labels)
 
 
-def _match(
+def _step(
     module: nn.Module,
     descent: ImageDescent,
     labels: Tensor,
-    point: Point,
-    real_gradient: RealGradient,
-    groups: Sequence[int | None],
-    params: FedLapEncoding,
+    weights: Weights,
+    transformation: Transformation,
+    targets: Mapping[int | None, GradientTarget],
 ) -> None:
-    """R_b steps of the images towards one real gradient (Eq. 9), or one of each class."""
-    targets = [(group, GradientTarget(real_gradient(point, group), params)) for group in groups]
-    for _ in range(params.image_steps):
-        seen = LabelledSet(point.transformation(descent.images), labels)
-        loss = torch.zeros((), device=labels.device)
-        found: list[Tensor] = []
-        slopes: list[Tensor] = []
-        for group, target in targets:
-            batch = seen if group is None else seen.of_class(group)
-            mine = gradient(module, point.weights, batch, graph=True)
-            away, slope = target.distance(mine)
-            loss = loss + away
-            found += mine.values()
-            slopes += slope
-        descent.step(loss, torch.autograd.grad(found, [descent.images], slopes)[0])
+    """One of the R_b steps of the images towards one real gradient (Eq. 9), or one of each class."""
+    seen = LabelledSet(transformation(descent.images), labels)
+    loss = torch.zeros((), device=labels.device)
+    found: list[Tensor] = []
+    slopes: list[Tensor] = []
+    for group, target in targets.items():
+        batch = seen if group is None else seen.of_class(group)
+        mine = gradient(module, weights, batch, graph=True)
+        away, slope = target.distance(mine)
+        loss = loss + away
+        found += mine.values()
+        slopes += slope
+    descent.step(loss, torch.autograd.grad(found, [descent.images], slopes)[0])
+
+
+class Looks:
+    """The mean of real gradients that were taken at the same weights and of images transformed alike, by class.
+
+    Each look is made once, and under DP each is one release, whatever is made of it afterwards. Every walk begins at
+    the model's weights: with `keep` the looks of earlier walks there count, too.
+    """
+
+    def __init__(self, real: RealGradient, origin: Weights, groups: Sequence[int | None]) -> None:
+        self._real, self._origin, self._groups = real, origin, groups
+        self._sums: dict[int | None, Weights] = {}
+        self._count = 0
+
+    def mean(
+        self, weights: Weights, accesses: Sequence[int], transformation: Transformation, *, keep: bool
+    ) -> dict[int | None, Weights]:
+        kept = keep and weights is self._origin and transformation is unchanged
+        sums = self._sums if kept else {}
+        for access in accesses:
+            here = Point(weights, access, transformation)
+            for group in self._groups:
+                found, before = self._real(here, group), sums.get(group)
+                sums[group] = found if before is None else {n: part + before[n] for n, part in found.items()}
+        count = len(accesses)
+        if kept:
+            count = self._count = self._count + count
+        if count == 1:
+            return dict(sums)
+        return {group: {name: part / count for name, part in total.items()} for group, total in sums.items()}
 
 
 class GradientTarget:
@@ -120,7 +156,9 @@ class GradientTarget:
     """
 
     def __init__(self, real: Mapping[str, Tensor], params: FedLapEncoding) -> None:
-        self._real, self._weight = flat(list(real.values())), params.squared_weight
+        self._real = flat(list(real.values()))
+        # λ of Eq. 16; Eq. 19 is the squared difference alone.
+        self._weight = 1.0 if params.distance == "mse" else (params.mse_weight or 0.0)
         self._angles: RowCosines | None = None
         if params.distance != "mse":
             heights = [len(part) if part.dim() > 1 else 1 for part in real.values()]
@@ -147,13 +185,14 @@ class GradientTarget:
 class BatchGradient:
     """∇L(w, B) of a random batch of the client's data: line «sample real data batches» of Algorithm 1.
 
-    Where a batch is all there is and nothing transforms it, the gradient of a point is computed once.
+    Where a batch is all there is and nothing transforms it, the gradient of a point is computed once; that of the
+    first point, where all walks begin, once for all of them.
     """
 
     def __init__(self, module: nn.Module, data: LabelledSet, batch_size: int, generator: torch.Generator) -> None:
         self._module, self._size, self._generator = module, batch_size, generator
         self._groups: dict[int | None, LabelledSet] = {None: data}
-        self._known: dict[int | None, tuple[Weights, Weights]] = {}
+        self._known: dict[int | None, list[tuple[Weights, Weights]]] = {}
 
     def __call__(self, point: Point, group: int | None) -> Weights:
         data = self._groups.get(group)
@@ -164,13 +203,15 @@ class BatchGradient:
             rows = torch.randperm(len(data), generator=self._generator)[: self._size].to(data.labels.device)
             batch = LabelledSet(point.transformation(data.images[rows]), data.labels[rows])
             return gradient(self._module, point.weights, batch)
-        known = self._known.get(group)
+        known = self._known.setdefault(group, [])
         seen = point.transformation(data.images)
-        if known is not None and known[0] is point.weights and seen is data.images:
-            return known[1]
+        if seen is data.images:
+            for weights, found in known:
+                if weights is point.weights:
+                    return found
         found = gradient(self._module, point.weights, LabelledSet(seen, data.labels))
         if seen is data.images:
-            self._known[group] = (point.weights, found)
+            known[1:] = [(point.weights, found)]  # beside the first
         return found
 
 
@@ -219,20 +260,29 @@ class RadiusPoint:
 
 
 def calibrated_radius(
-    module: nn.Module, surrogate: LabelledSet, real: LabelledSet, *, params: FedLapEncoding, rate: float
+    module: nn.Module,
+    surrogate: LabelledSet,
+    real: LabelledSet,
+    *,
+    params: FedLapEncoding,
+    rate: float,
+    generator: torch.Generator | None = None,
 ) -> tuple[float, list[RadiusPoint]]:
     """r_k of Fig. 2, and the curve: how far descent on the set goes until the loss on real data turns, at most r.
 
     The real loss is taken after every fifth step, then after each step around the least of these: it falls, turns once
     and rises, and costs far more than the steps on the set. The first step beyond r is looked at, too: a set that is
-    good until there is good for all of r.
+    good until there is good for all of r. Where the server's descent transforms the images, this one does.
     """
     origin = start_weights(module)
+    # Of each step: the second walk makes some of them again.
+    seen = [drawn_transformation(params.augmentations, generator) for _ in range(params.radius_steps + 1)]
 
     def walk(weights: Weights, steps: range, every: int) -> Iterator[tuple[RadiusPoint, Weights]]:
         for number in steps:
             away = distance(weights, origin)
-            loss, direction = loss_and_gradient(module, weights, surrogate)
+            images = LabelledSet(seen[number](surrogate.images), surrogate.labels)
+            loss, direction = loss_and_gradient(module, weights, images)
             if number % every == 0 or away > params.radius:
                 with torch.no_grad():
                     real_loss = float(mean_loss(module, weights, real))
@@ -284,19 +334,28 @@ class ServerStep:
 
 
 def optimise(
-    module: nn.Module, contributions: Sequence[Contribution], *, radius: float | None, steps: int, rate: float
+    module: nn.Module,
+    contributions: Sequence[Contribution],
+    *,
+    radius: float | None,
+    steps: int,
+    rate: float,
+    augmentations: Sequence[str] = (),
+    generator: torch.Generator | None = None,
 ) -> tuple[Weights, list[ServerStep]]:
     """Eq. 11: w ← w − η Σ (N_k/N) ∇L(w, S_k), until the next step would leave the radius; None: `steps` steps.
 
-    The step that would leave is not taken, so the result is inside.
+    The step that would leave is not taken, so the result is inside. One transformation is drawn for each step.
     """
     origin = weights = start_weights(module)
     trace: list[ServerStep] = []
     for _ in range(steps):
         direction = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        transformation = drawn_transformation(augmentations, generator)
         loss = 0.0
         for client in contributions:
-            value, found = loss_and_gradient(module, weights, client.surrogate)
+            seen = LabelledSet(transformation(client.surrogate.images), client.surrogate.labels)
+            value, found = loss_and_gradient(module, weights, seen)
             loss += client.weight * float(value)
             for number, (name, part) in enumerate(found.items()):
                 if client.norms is not None:

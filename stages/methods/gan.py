@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from stages.methods.draws import Draw, Draws
 from stages.methods.generator_training import Part, Weights
-from stages.methods.params.generator import GeneratorTraining
+from stages.methods.params.gan import GanTraining
 from stages.nets.gan_net import Discriminator, GanGenerator
 from stages.nets.generator_params import ImageShape
 from stages.nets.stateless import call, initial_parts, part_of
@@ -27,10 +27,10 @@ _BETAS = (0.0, 0.99)
 class Gan:
     """The family `gan`."""
 
-    def __init__(self, params: GeneratorTraining, shape: ImageShape) -> None:
-        self._latent: int = params.value("latent_size")
-        self._penalty: float = params.value("r1")
-        filters: int = params.value("filters")
+    def __init__(self, params: GanTraining, shape: ImageShape) -> None:
+        self._latent: int = params.latent_size
+        self._penalty: float = params.r1
+        filters: int = params.filters
         with torch.device("meta"):
             self._generator: nn.Module = GanGenerator(shape, filters=filters, latent=self._latent)
             self._discriminator: nn.Module = Discriminator(shape, filters=filters)

@@ -1,4 +1,4 @@
-"""Training a generator: the loop that DDPM, β-VAE and GAN share.
+"""Training a generator: the loop that all families share.
 
 Nothing outlives a step but its state: batch, noise and dropout of step t come from a generator that is made for step t
 alone. So a training that was killed goes on from any saved state and ends where it would have ended, and a training of
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -55,6 +55,12 @@ class Generator(Protocol):
 
     def finished(self, weights: Weights, images: Tensor, labels: Tensor, /) -> dict[str, Tensor]:
         """What sampling needs of the trained weights, `kept` with its values: no more goes into the file."""
+
+    def sample(self, *args: Any, **options: Any) -> Tensor:
+        """Images in [−1, 1]: `sample(weights, labels, generator, report=…)`, one for each label.
+
+        A family with samplers also takes `sampler` and `steps`. All noise comes from `generator`, on the CPU.
+        """
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from stages.nets.state import trained
+
 _MOST_NUMBERS = 1 << 25  # of per-example gradients at a time: 128 MB as float32
 
 
@@ -41,7 +43,7 @@ class Heterogeneity:
 def gradient_moments(module: nn.Module, images: Tensor, labels: Tensor, *, chunk: int = 64) -> GradientMoments:
     """One pass over the examples; sums in float64, memory bounded by `chunk` gradients, fewer of a large network."""
     module.eval()
-    weights = {name: tensor.detach() for name, tensor in module.named_parameters()}
+    weights = {name: tensor.detach() for name, tensor in trained(module).items()}
     buffers = dict(module.named_buffers())
 
     def loss(values: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from torch.func import functional_call
 
 from stages.methods.row_cosines import RowCosines, flat, shaped
 from stages.nets.dropout import Dropout
+from stages.nets.state import trained
 
 _LEAST = 1e-30
 _RATE = 0.1
@@ -63,7 +64,7 @@ def inverted(
     `labels` [n] are given, or found as soft labels along with the images. Raises `ValueError` where the update points
     nowhere.
     """
-    named = dict(module.named_parameters())
+    named = trained(module)
     target = flat([update[name] for name in named])
     if not bool(torch.isfinite(target).all()) or not bool(target.any()):
         raise ValueError("the update is zero, or not finite: it points nowhere")
@@ -120,7 +121,7 @@ def gradient(module: nn.Module, images: Tensor, labels: Tensor, *, graph: bool) 
     for layer in module.modules():
         if isinstance(layer, Dropout):
             layer.eval()
-    leaves = {name: weight.detach().requires_grad_() for name, weight in module.named_parameters()}
+    leaves = {name: weight.detach().requires_grad_() for name, weight in trained(module).items()}
     # Copies, so that the running averages of batch norm stay as they are in the model.
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     logits = functional_call(module, {**leaves, **buffers}, (images,))
@@ -140,7 +141,7 @@ def one_hot(labels: Tensor, classes: int) -> Tensor:
 
 def last_bias(module: nn.Module) -> tuple[str, Tensor]:
     """That of the logits: the last parameter of every network here."""
-    name, bias = list(module.named_parameters())[-1]
+    name, bias = list(trained(module).items())[-1]
     if bias.dim() != 1:
         raise ValueError("the network's last layer has no bias")
     return name, bias
@@ -210,10 +211,8 @@ def ssim(a: Images, b: Images) -> float:
     variances.
     """
     side = min(_WINDOW, *a.shape[1:])
-    x, y = (
-        np.lib.stride_tricks.sliding_window_view(image.astype(np.float64), (side, side), axis=(1, 2))
-        for image in (a, b)
-    )
+    windows = np.lib.stride_tricks.sliding_window_view
+    x, y = (windows(windows(image.astype(np.float64), side, axis=1), side, axis=2) for image in (a, b))
     axes, sample = (-2, -1), side**2 / max(1, side**2 - 1)
     mean_x, mean_y = x.mean(axes), y.mean(axes)
     var_x, var_y = x.var(axes) * sample, y.var(axes) * sample

@@ -15,10 +15,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from stages.methods.blur import UpdatePenalty
 from stages.methods.params.local_training import LocalTraining
 from stages.methods.sam import sam_gradient
-from stages.nets.dropout import set_dropout_generator
+from stages.nets.dropout import Dropout, set_dropout_generator
+from stages.nets.state import exchanged, trained
 
 
 class LocalAlgorithm(Protocol):
@@ -58,18 +58,16 @@ def train_locally(
 ) -> LocalResult:
     """Train `module`, which holds the weights of the round's start, in place: `total` steps, one for each gradient."""
     start = {name: tensor.detach().clone() for name, tensor in exchanged(module).items()}
-    named = dict(module.named_parameters())
+    named = trained(module)
     rate = params.rate(round)
-    optimiser = torch.optim.SGD(named.values(), lr=rate, momentum=params.momentum, weight_decay=params.weight_decay)
-    penalty = None
-    if params.update_bound is not None:
-        penalty = UpdatePenalty(named, weight=params.penalty_weight, bound=params.update_bound)
+    optimiser = torch.optim.SGD(named.values(), lr=rate, **params.optimiser())  # type: ignore[arg-type]
+    penalty = params.penalty(named)
     module.train()
     for step, gradient in enumerate(steps, start=1):
         if params.sam_rho is None:
             loss = gradient()
         else:
-            loss = sam_gradient(module, gradient, rho=params.sam_rho, adaptive=bool(params.adaptive_sam))
+            loss = sam_gradient(module, gradient, rho=params.sam_rho, adaptive=params.adaptive_sam)
         algorithm.correct(named)
         if penalty is not None:
             penalty.correct(named)
@@ -89,8 +87,10 @@ def batch_gradients(
 ) -> Iterator[StepGradient]:
     """Plain gradients of the mean loss of each batch. Dropout draws on the module's device."""
     set_dropout_generator(module, dropout_generator)
+    weights = tuple(trained(module).values())
+    drops = any(isinstance(layer, Dropout) for layer in module.modules())
     for rows in rows_of_steps:
-        yield _BatchGradient(module, images, labels, rows, dropout_generator)
+        yield _BatchGradient(module, weights, images, labels, rows, dropout_generator if drops else None)
 
 
 @dataclass
@@ -98,55 +98,34 @@ class _BatchGradient:
     """Of the mean loss of `rows`. Called again, it drops the same units: two points of one and the same function."""
 
     module: nn.Module
+    weights: tuple[nn.Parameter, ...]
     images: Tensor
     labels: Tensor
     rows: Tensor
-    dropout: torch.Generator
+    dropout: torch.Generator | None
     _masks: Tensor | None = field(default=None, init=False)
 
     def __call__(self) -> Tensor:
-        if self._masks is None:
-            self._masks = self.dropout.get_state()
-        else:
-            self.dropout.set_state(self._masks)
-        self.module.zero_grad(set_to_none=True)
+        if self.dropout is not None:
+            if self._masks is None:
+                self._masks = self.dropout.get_state()
+            else:
+                self.dropout.set_state(self._masks)
+        for weight in self.weights:  # `module.zero_grad` looks for them in every layer, at every step
+            weight.grad = None
         loss = nn.functional.cross_entropy(self.module(self.images[self.rows]), self.labels[self.rows])
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss.detach()
 
 
-def exchanged(module: nn.Module) -> Mapping[str, Tensor]:
-    """What federated averaging averages: parameters, and batch norm's running averages.
-
-    Its counter of batches is left out: it is a count of local steps, and nothing uses it.
-    """
-    return {name: tensor for name, tensor in module.state_dict().items() if tensor.is_floating_point()}
-
-
-def num_steps(params: LocalTraining, epoch_size: int) -> int:
-    """Gradient steps in a round: τ as given, or E·⌈n/B⌉.
-
-    `epoch_size` is the number of examples that an epoch counts: all of them, or the real ones alone where synthetic
-    data must not mean more steps.
-    """
-    if params.algorithm == "fedsgd":
-        return 1
-    if params.local_steps is not None:
-        return params.local_steps
-    return (params.local_epochs or 1) * -(-epoch_size // params.batch_size)
-
-
-def batches(params: LocalTraining, num_examples: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Row numbers of each step's batch: a fresh permutation for each pass, the last batch as it falls.
+def batches(size: int, num_examples: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Row numbers of each step's batch of `size`: a fresh permutation for each pass, the last batch as it falls.
 
     Drawn on the CPU, so that every device sees the same ones.
     """
-    if params.algorithm == "fedsgd":
-        yield torch.arange(num_examples)
-        return
     left = steps
     while left:
         order = torch.randperm(num_examples, generator=generator)
-        for first in range(0, min(num_examples, left * params.batch_size), params.batch_size):
-            yield order[first : first + params.batch_size]
+        for first in range(0, min(num_examples, left * size), size):
+            yield order[first : first + size]
             left -= 1

@@ -16,6 +16,7 @@ from torch.func import functional_call
 from stages.methods.local_training import StepGradient
 from stages.methods.private_gradients import SecretStreams
 from stages.nets.dropout import set_dropout_generator
+from stages.nets.state import trained
 from stages.privacy.clipping import ExampleLoss, noisy_gradient, refuse_batch_norm
 from stages.privacy.mechanism import GaussianMechanism
 from stages.privacy.streams import SecretStream
@@ -37,7 +38,7 @@ def private_gradients(
     draws one mask for the whole batch, from the secret stream.
     """
     refuse_batch_norm(module.train())
-    named = dict(module.named_parameters())
+    named = trained(module)
     home = next(iter(named.values())).device
 
     loss = example_loss(module)

@@ -33,7 +33,7 @@ def random_mask(values: Tensors, keep: float, rng: Generator) -> Mask:
 
 
 def moved_mask(model: Tensors, before: Tensors, keep: float, rng: Generator) -> Mask:
-    """Fed-SMP's top-k from what everybody knows: half the places go to what moved most in the last round.
+    """Our own mask, from what everybody knows: half the places go to what moved most in the last round.
 
     The other half is drawn at random from the rest. By movement alone the first mask would stay for ever: what is not
     sent does not move.

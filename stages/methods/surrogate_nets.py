@@ -1,6 +1,6 @@
 """Networks as functions of their weights, for the methods that send synthetic sets (FedLAP, FedDM).
 
-The network is in evaluation mode throughout: dropout is off, and batch norm uses the averages that stand in the model
+The network is in evaluation mode throughout: dropout is off, and batch norm uses the averages in the model
 file, so that a set means the same to its client and to the server.
 """
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from stages.methods.params.surrogates import LARGEST_PIXEL
+from stages.nets.state import trained
 
 Weights = dict[str, Tensor]
 
@@ -40,7 +41,7 @@ class LabelledSet:
 def start_weights(module: nn.Module) -> Weights:
     """The parameters that a set is matched at, apart from the module; it is put into evaluation mode."""
     module.eval()
-    return {name: weight.detach().clone() for name, weight in module.named_parameters()}
+    return {name: weight.detach().clone() for name, weight in trained(module).items()}
 
 
 def applied(module: nn.Module, weights: Mapping[str, Tensor], images: Tensor) -> Any:

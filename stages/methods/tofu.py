@@ -1,42 +1,43 @@
 """TOFU: an update encoded as the gradient of a few images. Algorithms 1 and 2, Eq. 1 to 3.
 
 `encode` finds images x, soft labels y and spanning ratios α whose gradient Σ αᵢ ∇L(θ(xᵢ), yᵢ) points where the update
-points, and scales γ that give each layer its length; `decode` is one pass forward and one back. α and y are softmaxes
-of free numbers. A layer is one parameter tensor. Batch norm takes the statistics of the proxy itself on both sides, and
-changes nothing; dropout is off.
+points, and scales γ that give each layer its length; `decode` is one pass forward and one back. Labels and ratios are
+sent as what they amount to, the residuals α(softmax(z) − y) (`residuals`). A layer is one parameter tensor. Batch norm
+takes the statistics of the proxy itself on both sides, and changes nothing; dropout is off.
 
-`solver: paper` is Algorithm 1 as printed. `residuals`, the default, moves the images and the residuals
-α(softmax(z) − y), through which alone labels and ratios act (`proxy_labels`), by an Adam with a shorter memory and a
-falling step size, and solves for the residuals at the end, on the images as they will be seen.
+`solver: paper` is Algorithm 1 as printed; α and y are softmaxes of free numbers. `residuals`, the default, moves images
+and residuals by an Adam with a shorter memory and a falling step size, and solves for the residuals at the end, on the
+images as they will be seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from stages.methods.params.tofu import TofuEncoding
-from stages.methods.proxy_labels import Residuals, as_labels, centred
+from stages.methods.residuals import Residuals, centred, of_labels
 from stages.methods.row_cosines import RowCosines, flat, shaped
 from stages.nets.dropout import Dropout
+from stages.nets.state import trained
 
 _LEAST = 1e-30
 # The solver `residuals`: ours, found on LeNet-5 and FashionMNIST. Steps of CG at first, and twice at the end.
 _FIRST_SOLVE, _LAST_SOLVE, _LAST_SOLVES = 5, 5, 2
-_SHORT_MEMORY, _RESIDUAL_SHARE = (0.8, 0.95), 0.5
+_SHORT_MEMORY = (0.8, 0.95)
 
 
 @dataclass(frozen=True, eq=False)
 class Proxy:
-    """What is sent: images [n, c, h, w], logits of the soft labels [n, classes], α [n], γ [layers]."""
+    """What is sent: images [n, c, h, w], residuals [n, classes], γ [layers]."""
 
     images: Tensor
-    labels: Tensor
-    weights: Tensor
+    residuals: Tensor
     scales: Tensor
 
 
@@ -44,19 +45,20 @@ class Proxy:
 class Encoded:
     """`cosine` is what the decoder gets, of the update that `decode` gives to the one that was meant.
 
-    `unrounded` is what it would get if pixels were sent as they are; `cosines` are those of the search, step by step.
+    `cosines` are those of the search, step by step, on images that are not rounded yet.
     """
 
     proxy: Proxy
     cosine: float
-    unrounded: float
     cosines: list[float]
 
 
 def decode(module: nn.Module, proxy: Proxy) -> dict[str, Tensor]:
-    """Algorithm 2: U_l = γ_l · ∂/∂θ_l Σ αᵢ L(θ(xᵢ), yᵢ), for every parameter of the module."""
-    found = _gradient(module, proxy.images, proxy.labels, proxy.weights, graph=False)
-    return {name: scale * part for (name, part), scale in zip(found.items(), proxy.scales, strict=True)}
+    """Algorithm 2: U_l = γ_l · ∂/∂θ_l Σ αᵢ L(θ(xᵢ), yᵢ) = γ_l · (Jᵀr)_l, for every parameter of the module."""
+    logits, leaves = traced(module, proxy.images)
+    found = torch.autograd.grad(logits, leaves, proxy.residuals)
+    names = (name for name in trained(module))
+    return {name: scale * part for name, scale, part in zip(names, proxy.scales, found, strict=True)}
 
 
 def encode(
@@ -70,18 +72,17 @@ def encode(
 ) -> Encoded:
     """Algorithm 1. `first` are images, label logits and the ratios' free numbers to begin with; `sent` says what the
     receiver will see of the images. Raises `ValueError` where the update has no direction."""
-    target = flat([update[name] for name, _ in module.named_parameters()])
+    target = flat([update[name] for name in trained(module)])
     if not bool(torch.isfinite(target).all()) or not bool(target.any()):
         raise ValueError("the update is zero, or not finite: it points nowhere")
-    angle = _angle(target, [part.numel() for part in module.parameters()], params)
+    angle = _angle(target, [part.numel() for part in trained(module).values()], params)
     search = _by_labels if params.solver == "paper" else _by_residuals
     images, finish, cosines = search(module, target, first, angle, params=params, report=report)
     seen = sent(images)
     proxy, cosine = finish(seen)
-    unrounded = cosine if torch.equal(seen, images) else finish(images)[1]
     if params.scale_by_cosine:
         proxy = replace(proxy, scales=proxy.scales * max(0.0, cosine))
-    return Encoded(proxy, cosine, unrounded, cosines)
+    return Encoded(proxy, cosine, cosines)
 
 
 # Images as the search left them, what makes a proxy of them as they are seen, and the cosines on the way.
@@ -99,15 +100,23 @@ def _by_labels(
 ) -> Found:
     """Step 2 of Algorithm 1 as it is printed: Adam on images, labels and ratios."""
     variables = [tensor.detach().clone().requires_grad_() for tensor in first]
-    optimiser = torch.optim.Adam(variables, lr=params.first_rate)
+    rates = (params.image_rate, params.label_rate, params.ratio_rate)
+    optimiser = _adam(variables, rates, torch.optim.Adam)
 
     def parts() -> list[Tensor]:
         images, labels, free = variables
-        return list(_gradient(module, images, labels, torch.softmax(free, 0), graph=True).values())
+        logits, leaves = traced(module, images)
+        losses = -(torch.softmax(labels, 1) * torch.log_softmax(logits, 1)).sum(1)
+        return list(torch.autograd.grad((torch.softmax(free, 0) * losses).sum(), leaves, create_graph=True))
 
     cosines = _descend(parts, variables, optimiser, angle, params, report)
     images, labels, free = (variable.detach() for variable in variables)
-    return images, lambda seen: _scaled(module, target, (seen, labels, torch.softmax(free, 0))), cosines
+
+    def finish(seen: Tensor) -> tuple[Proxy, float]:
+        logits = traced(module, seen)[0].detach()
+        return _scaled(module, target, seen, of_labels(logits, labels, torch.softmax(free, 0)))
+
+    return images, finish, cosines
 
 
 def _by_residuals(
@@ -119,20 +128,19 @@ def _by_residuals(
     params: TofuEncoding,
     report: Callable[[int, int, float], None],
 ) -> Found:
-    """Adam on images and residuals; then, on the images as they are seen, the best residuals as labels and ratios."""
+    """Adam on images and residuals; then, on the images as they are seen, the best residuals."""
     images = first[0].detach().clone().requires_grad_()
-    logits, leaves = _traced(module, images.detach())
+    logits, leaves = traced(module, images.detach())
     nothing, even = torch.zeros_like(logits), torch.ones_like(target)
     begun = Residuals(logits, leaves).solve(nothing, target, even, _FIRST_SOLVE).detach()
     if not bool(begun.any()):
         begun = centred(first[1].detach())
     residuals = (begun / begun.square().mean().sqrt()).requires_grad_()
-    optimiser = torch.optim.Adam(
-        [{"params": [images], "share": 1.0}, {"params": [residuals], "share": _RESIDUAL_SHARE}], betas=_SHORT_MEMORY
-    )
+    rates = (params.image_rate, params.residual_rate)
+    optimiser = _adam([images, residuals], rates, partial(torch.optim.Adam, betas=_SHORT_MEMORY))
 
     def parts() -> list[Tensor]:
-        logits, leaves = _traced(module, images)
+        logits, leaves = traced(module, images)
         return list(torch.autograd.grad(logits, leaves, centred(residuals), create_graph=True))
 
     cosines = _descend(parts, [images, residuals], optimiser, angle, params, report)
@@ -141,8 +149,8 @@ def _by_residuals(
 
 
 def _solved(module: nn.Module, target: Tensor, seen: Tensor, best: Tensor, params: TofuEncoding) -> tuple[Proxy, float]:
-    """The best residuals for these images, from `best` on, as labels and ratios."""
-    logits, leaves = _traced(module, seen)
+    """The best residuals for these images, from `best` on."""
+    logits, leaves = traced(module, seen)
     lengths = [leaf.numel() for leaf in leaves]
     system, tries = Residuals(logits, leaves), [best]
     for _ in range(_LAST_SOLVES):
@@ -155,8 +163,14 @@ def _solved(module: nn.Module, target: Tensor, seen: Tensor, best: Tensor, param
             weights = torch.repeat_interleave(scales, torch.tensor(lengths, device=scales.device))
         best = system.solve(best, target, weights, _LAST_SOLVE).detach()
         tries.append(best)
-    labelled = [as_labels(residuals, logits.detach()) for residuals in tries]
-    return max((_scaled(module, target, (seen, *labels)) for labels in labelled), key=lambda one: one[1])
+    return max((_scaled(module, target, seen, residuals) for residuals in tries), key=lambda one: one[1])
+
+
+def _adam(
+    variables: list[Tensor], rates: Sequence[float | None], make: Callable[..., torch.optim.Optimizer]
+) -> torch.optim.Optimizer:
+    """Each variable with its own step size, β in Algorithm 1."""
+    return make([{"params": [one], "lr": rate, "first": rate} for one, rate in zip(variables, rates, strict=True)])
 
 
 def _descend(
@@ -169,13 +183,13 @@ def _descend(
 ) -> list[float]:
     """The cosine before each step."""
     cosines: list[float] = []
-    for iteration in range(params.steps):
+    for iteration in range(params.iterations):
         for group in optimiser.param_groups:
-            group["lr"] = params.rate(iteration) * group.get("share", 1.0)
+            group["lr"] = params.share(iteration) * group["first"]
         found = parts()
         loss, slope = angle.distance(flat(found))
         cosines.append(1 - float(loss))
-        report(iteration + 1, params.steps, cosines[-1])
+        report(iteration + 1, params.iterations, cosines[-1])
         if params.target_cosine is not None and cosines[-1] >= params.target_cosine:
             break
         for variable, step in zip(variables, torch.autograd.grad(found, variables, shaped(slope, found)), strict=True):
@@ -184,12 +198,19 @@ def _descend(
     return cosines
 
 
-def _scaled(module: nn.Module, target: Tensor, data: tuple[Tensor, Tensor, Tensor]) -> tuple[Proxy, float]:
-    """Step 3: γ_l = ‖U_real,l‖ / ‖U_syn,l‖, measured on what the receiver will see; and the cosine that it will get."""
-    found = flat(list(_gradient(module, *data, graph=False).values()))
-    lengths = [part.numel() for part in module.parameters()]
+def _scaled(module: nn.Module, target: Tensor, images: Tensor, residuals: Tensor) -> tuple[Proxy, float]:
+    """Step 3: γ_l = ‖U_real,l‖ / ‖U_syn,l‖, measured on what the receiver will see; and the cosine that it will get.
+
+    A layer that would point backwards is left out. The largest residual becomes 1: as they come out of a search, some
+    are too small to keep their digits.
+    """
+    residuals = residuals / residuals.abs().amax().clamp(min=torch.finfo(residuals.dtype).tiny)
+    lengths = [part.numel() for part in trained(module).values()]
+    plain = Proxy(images, residuals, torch.ones(len(lengths), device=images.device))
+    found = flat(list(decode(module, plain).values()))
     wanted, got = _lengths(target, lengths), _lengths(found, lengths)
-    proxy = Proxy(*data, torch.where(got > 0, wanted / got.clamp(min=_LEAST), torch.zeros_like(got)))
+    forwards = torch.stack([part.sum() for part in torch.split(found * target, lengths)]) > 0
+    proxy = replace(plain, scales=torch.where(forwards, wanted / got.clamp(min=_LEAST), torch.zeros_like(got)))
     return proxy, cosine_of(flat(list(decode(module, proxy).values())), target)
 
 
@@ -211,21 +232,13 @@ def _angle(target: Tensor, lengths: list[int], params: TofuEncoding) -> RowCosin
     return RowCosines(target, lengths, [square / sum(squares) for square in squares], least=_LEAST)
 
 
-def _gradient(module: nn.Module, images: Tensor, labels: Tensor, weights: Tensor, *, graph: bool) -> dict[str, Tensor]:
-    """∂/∂θ Σ αᵢ L(θ(xᵢ), yᵢ) (Eq. 1 and 2), at the module's own weights."""
-    logits, leaves = _traced(module, images)
-    losses = -(torch.softmax(labels, 1) * torch.log_softmax(logits, 1)).sum(1)
-    found = torch.autograd.grad((weights * losses).sum(), leaves, create_graph=graph)
-    return {name: part for (name, _), part in zip(module.named_parameters(), found, strict=True)}
-
-
-def _traced(module: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor]]:
+def traced(module: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor]]:
     """The logits, and the parameters that they were computed from."""
     module.train()
     for layer in module.modules():
         if isinstance(layer, Dropout):
             layer.eval()
-    leaves = {name: weight.detach().requires_grad_() for name, weight in module.named_parameters()}
+    leaves = {name: weight.detach().requires_grad_() for name, weight in trained(module).items()}
     # Copies, so that the running averages of batch norm stay as they are in the model.
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     logits: Tensor = functional_call(module, {**leaves, **buffers}, (images,))

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from stages.methods.draws import Draw, Draws
 from stages.methods.generator_training import Part, Weights
-from stages.methods.params.generator import GeneratorTraining
+from stages.methods.params.vae import VaeTraining
 from stages.nets.generator_params import ImageShape
 from stages.nets.stateless import call, initial_parts, part_of
 from stages.nets.vae_net import Decoder, Encoder
@@ -28,13 +28,13 @@ _AT_ONCE = 1000
 class Vae:
     """The family `vae`."""
 
-    def __init__(self, params: GeneratorTraining, shape: ImageShape) -> None:
-        self._beta: float = params.value("beta")
-        self._latent: int = params.value("latent_size")
-        self._told = params.value("conditioning") == "label"
+    def __init__(self, params: VaeTraining, shape: ImageShape) -> None:
+        self._beta: float = params.beta
+        self._latent: int = params.latent_size
+        self._told = params.conditioning == "label"
         self._num_classes = shape.num_classes
         with torch.device("meta"):
-            size = {"filters": params.value("filters"), "hidden": params.value("hidden_size"), "latent": self._latent}
+            size = {"filters": params.filters, "hidden": params.hidden_size, "latent": self._latent}
             self._encoder: nn.Module = Encoder(shape, told=self._told, **size)
             self._decoder: nn.Module = Decoder(shape, told=self._told, **size)
         self.parts = (Part(name="vae", losses=self.losses),)

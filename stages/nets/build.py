@@ -1,50 +1,54 @@
-"""Make a network, and give it its first weights from a generator.
+"""Make a network, and give it its first weights from a seed, without touching global random state.
 
-Torch's own constructors draw the weights from global random state. Here a network is built on the meta
-device, which draws nothing, and `initialise` then applies the same schemes (`reset_parameters` of torch's
-layers: He et al. 2015 with a=√5) from the generator that it is given.
+Torch's own constructors draw the weights from global random state. A network whose layers we know is therefore built
+on the meta device, which draws nothing, and `initialise` fills it from the generator that it is given. A module with a
+scheme of its own is built while torch's global generator is borrowed: seeded for it, and put back afterwards.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from stages.nets.convnet import convnet
-from stages.nets.emnist_cnn import emnist_cnn
-from stages.nets.lenet5 import lenet5
-from stages.nets.net import Net
-from stages.nets.params import InputShape, NetParams
-from stages.nets.resnet18 import resnet18
-from stages.nets.small import mlp, softmax
-from stages.nets.vgg import vgg11, vgg13
-
-_ONE_SIZE: dict[str, Callable[[InputShape], Net]] = {
-    "softmax": softmax,
-    "lenet5": lenet5,
-    "vgg11": vgg11,
-    "vgg13": vgg13,
-    "resnet18": resnet18,
-    "emnist-cnn": emnist_cnn,
-}
-_SIZED: dict[str, Callable[[InputShape, int, int], Net]] = {"mlp": mlp, "convnet": convnet}
+from stages.nets.adopt import adopt, try_forward
+from stages.nets.params import InitialWeights, InputShape, Network
+from stages.nets.state import freeze, load
 
 
-def skeleton(params: NetParams, shape: InputShape) -> Net:
-    """The network without memory for its weights (on the meta device), to hold a file's shapes against.
+def skeleton(params: Network, shape: InputShape) -> nn.Module:
+    """The network without memory for its weights (on the meta device), to compare a file's shapes with.
 
-    Raises `ValueError` where the network cannot take images of this size.
+    Raises `ValueError` where the network cannot take images of this size. Somebody else's module may need memory to be
+    built at all: then it has some.
     """
-    with torch.device("meta"):
-        sized = _SIZED.get(params.arch)
-        return sized(shape, *params.size()) if sized else _ONE_SIZE[params.arch](shape)
+    try:
+        with torch.device("meta"):
+            return _made(params, shape)
+    except (NotImplementedError, RuntimeError):
+        if params.initial_weights != "module":
+            raise
+        return new_network(params, shape, 0)
 
 
-def build(params: NetParams, shape: InputShape) -> Net:
+def with_weights(params: Network, shape: InputShape, weights: Mapping[str, Tensor]) -> nn.Module:
+    """The network with the weights of a file, which have the names and shapes of its `skeleton`."""
+    net = skeleton(params, shape)
+    if net.state_dict().keys() == weights.keys() and not _computes(net):
+        net.load_state_dict(weights, assign=True)
+    else:  # with memory: buffers that no file holds are computed, and tied parameters stay tied
+        net = new_network(params, shape, 0)
+        load(net, weights)
+    if params.initial_weights == "module":
+        try_forward(net, shape)
+    freeze(net, params.freeze)
+    return net
+
+
+def build(params: Network, shape: InputShape) -> nn.Module:
     """The network on the CPU, its weights NaN until `initialise` or `load_state_dict` fills them."""
     net = skeleton(params, shape)
     net.to_empty(device="cpu")
@@ -54,18 +58,54 @@ def build(params: NetParams, shape: InputShape) -> Net:
     return net
 
 
-def initialise(module: nn.Module, generator: torch.Generator) -> None:
+def new_network(params: Network, shape: InputShape, seed: int) -> nn.Module:
+    """The network on the CPU with its first weights, by the scheme that it names; the same for the same seed."""
+    if params.initial_weights == "module":
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = _made(params, shape)
+        try_forward(module, shape)
+        return module
+    net = build(params, shape)
+    initialise(net, torch.Generator().manual_seed(seed), params.initial_weights)
+    return net
+
+
+def _computes(module: nn.Module) -> bool:
+    """Whether it has buffers that are no part of its state: a file does not hold them."""
+    return len(dict(module.named_buffers()).keys() - module.state_dict().keys()) > 0
+
+
+def _made(params: Network, shape: InputShape) -> nn.Module:
+    module = params.made_for(shape)
+    return adopt(module) if params.initial_weights == "module" else module
+
+
+def initialise(module: nn.Module, generator: torch.Generator, scheme: InitialWeights = "layers") -> None:
     """Fill all weights and buffers of `module`, drawing in the order in which its layers were registered.
 
-    `generator` must live on the module's device.
+    `generator` must be on the module's device.
     """
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
-            nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
-            if layer.bias is not None:
-                bound = 1 / math.sqrt(layer.weight[0].numel())
-                nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+            _FILL[scheme](layer, generator)
         elif isinstance(layer, nn.GroupNorm | nn.BatchNorm2d):
             layer.reset_parameters()  # ones, zeros and empty statistics: nothing is drawn
         elif any(True for _ in itertools.chain(layer.parameters(recurse=False), layer.buffers(recurse=False))):
             raise TypeError(f"no initial weights are known for a layer of type {type(layer).__name__}")
+
+
+def _by_layer(layer: nn.Conv2d | nn.Linear, generator: torch.Generator) -> None:
+    nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+    if layer.bias is not None:
+        bound = 1 / math.sqrt(layer.weight[0].numel())
+        nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+
+
+def _he_normal(layer: nn.Conv2d | nn.Linear, generator: torch.Generator) -> None:
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+
+
+_FILL = {"layers": _by_layer, "he-normal": _he_normal}

@@ -16,14 +16,16 @@ from torch import Tensor, nn
 class Dropout(nn.Module):
     """In training, zero each unit with probability `p` and scale the others by 1/(1−p); in evaluation, nothing.
 
-    Under `torch.func.vmap` the masks differ from example to example if `randomness="different"`.
+    With `leading` the draw is one for each index of so many leading dimensions: 2 drops whole channels, 1 whole
+    examples. Under `torch.func.vmap` the masks differ from example to example if `randomness="different"`.
     """
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, *, leading: int | None = None) -> None:
         super().__init__()
         if not 0 <= p < 1:
             raise ValueError(f"a dropout probability must be at least 0 and less than 1, found {p!r}")
         self.p = p
+        self.leading = leading
         self.generator: torch.Generator | None = None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -33,7 +35,9 @@ class Dropout(nn.Module):
         if generator is None:
             raise RuntimeError("dropout in training needs a generator: call set_dropout_generator, or eval()")
         # Drawn where the generator lives and always in float32: the mask is the same on every device and precision.
-        draw = torch.rand(x.shape, generator=generator, device=generator.device, dtype=torch.float32)
+        count = x.dim() if self.leading is None else self.leading
+        drawn = (*x.shape[:count], *(1 for _ in x.shape[count:]))
+        draw = torch.rand(drawn, generator=generator, device=generator.device, dtype=torch.float32)
         keep = (draw >= self.p).to(device=x.device, dtype=x.dtype)
         return x * keep / (1 - self.p)
 

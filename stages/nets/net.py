@@ -8,6 +8,8 @@ Fedssyn's code, which starts the correction after the sixteen tensors of the con
 
 from __future__ import annotations
 
+import itertools
+
 from torch import Tensor, nn
 
 from stages.nets.params import InputShape
@@ -23,7 +25,9 @@ class Net(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """The embedding [n, d] of a batch of images [n, c, h, w]: the input of the last linear layer."""
-        h: Tensor = self.classifier[:-1](self.trunk(x))
+        h: Tensor = self.trunk(x)
+        for layer in itertools.islice(self.classifier, len(self.classifier) - 1):  # `[:-1]` builds a module each time
+            h = layer(h)
         return h
 
     def head(self, h: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ class Line:
 
 
 def epsilon_picture(lines: Sequence[Line], *, unit: str, delta: float) -> bytes:
-    """The dearest client's ε by both accountants, the others thin behind it."""
+    """The ε of the client that spent most, by both accountants, the others thin behind it."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from artifacts import tensors_file
-from stages.data.dataset_images import load_dataset
+from artifacts.formats import tensors_file
+from artifacts.kinds import KINDS
+from stages.data.dataset_images import load_rows
 from stages.data.images import to_bytes
-from stages.proxy_file import seen_pixels
+from stages.pictures.surrogates import spread
+from stages.proxies.file import seen_pixels
 
-KINDS = ("dataset", "surrogate", "proxy")
+_PAGE_PIXELS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,25 +25,45 @@ class SentImages:
 
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
+    # Of all images in the file.
+    total: int
     # Only a dataset has them.
     class_names: tuple[str, ...] | None = None
     # What black and white stand for, where that is not −1 and 1.
     ends: tuple[float, float] | None = None
 
 
-def read_images(path: Path, kind: str) -> SentImages:
-    """Of a file of one of the `KINDS`; a proxy is stretched from its least pixel to its largest."""
-    if kind == "dataset":
-        content = load_dataset(path).content
-        return SentImages(content.images, content.labels, content.class_names)
+def read_images(path: Path, kind: str, most: int | None = None) -> SentImages:
+    """Of a file of a kind with `pictures`; a proxy is stretched from its least pixel to its largest.
+
+    With `most` so many of them, by class; fewer where they are large, and none where not even one is for a page.
+    """
+
+    def choose(labels: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
+        if most is None:
+            return np.arange(len(labels))
+        room = min(most, _PAGE_PIXELS // max(1, shape[1] * shape[2]))
+        return np.array(spread(np.argsort(labels, kind="stable").tolist(), room), np.int64)
+
+    shown = KINDS[kind].pictures
+    if shown == "bytes":
+        content, total = load_rows(path, choose)
+        return SentImages(content.images, content.labels, total, content.class_names)
     tensors: dict[str, NDArray[Any]] = dict(tensors_file.read(path, kind=kind).tensors)
-    pixels, labels = seen_pixels(tensors), tensors["labels"]
-    if kind == "surrogate":
-        return SentImages(visible(pixels), labels.astype(np.int64))
+    total = len(tensors["images"])
+    if "residuals" in tensors:  # α(softmax(z) − y) is least where the label y is most above what the network says
+        residuals = tensors["residuals"]
+        labels = residuals.argmin(axis=1) if residuals.shape[1] else np.zeros(total, np.int64)
+    else:
+        labels = tensors["labels"]
+    rows = choose(labels.astype(np.int64), tensors["images"].shape[1:])
+    labels = labels[rows].astype(np.int64)
+    pixels = seen_pixels(tensors | {"images": tensors["images"][rows]})
+    if shown == "clipped":
+        return SentImages(visible(pixels), labels, total)
     low, high = float(pixels.min(initial=np.inf)), float(pixels.max(initial=-np.inf))
     stretched = (pixels - low) / max(high - low, 1e-12) * 2 - 1
-    # The class of an image is the largest of its labels.
-    return SentImages(visible(stretched), labels.astype(np.float32).argmax(axis=1), ends=(low, high))
+    return SentImages(visible(stretched), labels, total, ends=(low, high))
 
 
 def visible(pixels: NDArray[np.floating[Any]]) -> NDArray[np.uint8]:

@@ -67,7 +67,7 @@ def spread(rounds: Sequence[_Round], most: int) -> list[_Round]:
     if len(rounds) <= most:
         return list(rounds)
     last = len(rounds) - 1
-    return [rounds[number * last // (most - 1)] for number in range(most)]
+    return [rounds[number * last // max(1, most - 1)] for number in range(most)]
 
 
 def _draw_distances(axes: Axes, rounds: Sequence[SurrogateRound]) -> None:
@@ -112,7 +112,7 @@ def _finish(axes: Axes, name: str, rounds: Sequence[SurrogateRound]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set(xlabel="round", ylabel=name)
-    top = max((float(np.max(line.get_ydata())) for line in axes.get_lines()), default=0.0)
+    top = max((float(np.asarray(line.get_ydata(), float).max()) for line in axes.get_lines()), default=0.0)
     axes.set_ylim(0.0, 1.12 * top or 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     if len(rounds) == 1:

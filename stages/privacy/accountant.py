@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Literal
 
 from stages.privacy import loss_distribution, renyi
-from stages.privacy.events import LEAST_NOISE, MOST_NOISE, Adjacency, PrivacyEvent, distinct
+from stages.privacy.events import LEAST_NOISE, MOST_NOISE, Adjacency, PrivacyEvent, distinct, once_per_draw
 from stages.privacy.renyi import Charge
 
 Accountant = Literal["pld", "rdp"]
@@ -55,15 +55,19 @@ def filtered(events: Iterable[PrivacyEvent], *, delta: float, order: float) -> f
 
 
 def across(
-    clients: Sequence[Sequence[PrivacyEvent]], *, delta: float, orders: Orders = "fine"
-) -> tuple[Epsilon, Epsilon]:
+    clients: Sequence[Sequence[PrivacyEvent]], *, delta: float, orders: Orders = "fine",
+    of_all: Sequence[PrivacyEvent] = (),
+) -> tuple[Epsilon, Epsilon]:  # fmt: skip
     """ε over all clients: if no person is in two clients' data, the maximum; if one may be in all, the composition.
 
-    A record is not a person: whoever has several records, in one client or in many, has more at stake (rule 5).
+    A record is not a person: whoever has several records, in one client or in many, has more at stake (rule 5). Events
+    `of_all` are one release of all clients' data, which each of the lists has: it happened once.
     """
     each = [epsilon(events, delta=delta, orders=orders) for events in clients] or [NOTHING]
     disjoint = Epsilon(max(e.pld for e in each), max(e.rdp for e in each))
-    together = [event for events in clients for event in distinct(events)]
+    once = {event.id for event in of_all}
+    together = [event for events in clients for event in distinct(events) if event.id not in once]
+    together += distinct(of_all)
     return disjoint, _epsilon(_charges(together), _checked_delta(delta), orders)
 
 
@@ -171,6 +175,8 @@ def planned(
 def _charges(events: Sequence[PrivacyEvent]) -> tuple[Charge, ...]:
     """What the accountants need: steps of equal rate and noise together, all Gaussians without sampling as one.
 
+    A draw of clients amplifies one release.
+
     Replace-one doubles the sensitivity of a clipped sum, from C to 2C: the noise multiplier is halved. With sampling
     that is more than the pair of dp-accounting's REPLACE_ONE asks for (a test compares them). One such event, and the
     total is under replace-one.
@@ -181,7 +187,7 @@ def _charges(events: Sequence[PrivacyEvent]) -> tuple[Charge, ...]:
     halved = 0.5 if adjacency_of(events) == "replace-one" else 1.0
     sampled: dict[tuple[float, float], int] = {}
     precision = 0.0
-    for event in events:
+    for event in once_per_draw(events):
         sigma = event.noise_multiplier * halved
         if event.sampling_rate == 1:
             precision += event.steps / sigma**2

@@ -113,7 +113,10 @@ def refuse_batch_norm(module: nn.Module) -> None:
     for name, layer in module.named_modules():
         counts = isinstance(layer, _InstanceNorm) and layer.track_running_stats
         if layer.training and (counts or isinstance(layer, _BatchNorm)):
-            raise ValueError(f"{name} is a batch norm in training: it mixes examples. Use a network with group norm")
+            raise ValueError(
+                f"{name} is a batch norm in training: it mixes examples. "
+                "Use a network with group norm, of torchvision with --norm group"
+            )
 
 
 def _chunks(examples: Sequence[Part], count: int, size: int) -> Iterator[tuple[list[Part], Tensor]]:

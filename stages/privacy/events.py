@@ -10,14 +10,14 @@ import hashlib
 import hmac
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.privacy.streams import context_digest, derived_key
+from stages.privacy.streams import context_digest, key_for_digest
 
 Unit = Literal["record", "client"]
 Adjacency = Literal["add-or-remove", "replace-one"]
@@ -41,7 +41,8 @@ class PrivacyEvent:
 
     Before each, every unit was drawn with `sampling_rate` by a secret Poisson sample, or all were taken. `steps` is the
     cap, even if a loop ended early (rule 2). `shares` is the number of files over which the noise is spread (rule 23):
-    each alone carries noise_multiplier/√shares, and only their sum the whole.
+    each alone carries noise_multiplier/√shares, and only their sum the whole. `draw` names the secret sample of clients
+    behind an amplified event, the same whatever key made the noise: its coins amplify one release (rules 4 and 29).
     """
 
     id: str
@@ -55,6 +56,7 @@ class PrivacyEvent:
     steps: int
     trust: Trust
     shares: int = 1
+    draw: str = ""
 
     def __post_init__(self) -> None:
         for name, words in _WORDS.items():
@@ -90,13 +92,16 @@ class PrivacyEvent:
         # Rule 4: a file in an outbox shows that its client took part; only a trusted server can hide that.
         if self.unit == "client" and sampled and self.trust != "server":
             self._refuse("trust", "'server' where amplification by sampling clients is claimed")
+        if self.draw and not (sampled and isinstance(self.draw, str) and _ID.fullmatch(self.draw)):
+            self._refuse("draw", "64 hexadecimal digits, where a sample was drawn")
 
     def _refuse(self, name: str, rule: str) -> None:
         raise ValueError(f"{name} of a privacy event must be {rule}; found {getattr(self, name)!r}")
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the metadata: every field, always."""
-        return dataclasses.asdict(self)
+        """As it stands in the metadata: every field, and the draw where there is one."""
+        fields = dataclasses.asdict(self)
+        return fields if self.draw else {name: value for name, value in fields.items() if name != "draw"}
 
     @classmethod
     def planned(
@@ -110,6 +115,7 @@ class PrivacyEvent:
         trust: Trust,
         adjacency: Adjacency = "add-or-remove",
         shares: int = 1,
+        draw: str = "",
     ) -> PrivacyEvent:
         """An event that has not happened; a Poisson sample is drawn unless the rate is 1."""
         sampled = sampling_rate != 1
@@ -125,13 +131,16 @@ class PrivacyEvent:
             steps=steps,
             trust=trust,
             shares=shares,
+            draw=draw,
         )
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> PrivacyEvent:
         """Read an event. A field that is unknown or missing raises `ValueError`."""
+        if not isinstance(fields, Mapping):
+            raise ValueError(f"a privacy event is a mapping of names to values, found {fields!r}")
         known = cls.__dataclass_fields__.keys()
-        unknown, missing = sorted(fields.keys() - known), sorted(known - fields.keys())
+        unknown, missing = sorted(fields.keys() - known), sorted(known - fields.keys() - {"draw"})
         if unknown or missing:
             raise ValueError(
                 f"a privacy event has the unknown field {unknown[0]!r}"
@@ -159,7 +168,46 @@ def alone(event: PrivacyEvent) -> PrivacyEvent:
 
 def unsampled(event: PrivacyEvent) -> PrivacyEvent:
     """The event without amplification: a bound for whoever knows who took part."""
-    return dataclasses.replace(event, mechanism="gaussian", sampling="none", sampling_rate=1.0)
+    return dataclasses.replace(event, mechanism="gaussian", sampling="none", sampling_rate=1.0, draw="")
+
+
+def once_per_draw(events: Iterable[PrivacyEvent]) -> list[PrivacyEvent]:
+    """The events with one draw of clients amplifying one of them: whoever was in that release is in the others too."""
+    used: set[str] = set()
+    found = []
+    for event in events:
+        found.append(unsampled(event) if event.draw in used else event)
+        used |= {event.draw} - {""}
+    return found
+
+
+def merged(files: Sequence[Sequence[PrivacyEvent]]) -> list[PrivacyEvent]:
+    """What an aggregate of several clients' files costs one unit, which is in one client's data (rule 30).
+
+    Events that say the same of several clients become one, whose id is made from theirs: the k-th of a kind of one
+    client with the k-th of the others. Where clients differ, all kinds stay, as if one client had made them all.
+    """
+    if len(files) == 1:
+        return list(files[0])
+    same: dict[tuple[PrivacyEvent, int], list[str]] = {}
+    for events in files:
+        count: dict[PrivacyEvent, int] = {}
+        for event in distinct(events):
+            kind = dataclasses.replace(event, id=PLANNED_ID)
+            same.setdefault((kind, count.get(kind, 0)), []).append(event.id)
+            count[kind] = count.get(kind, 0) + 1
+    return [dataclasses.replace(kind, id=_together(ids) if len(ids) > 1 else ids[0]) for (kind, _), ids in same.items()]
+
+
+def merged_json(files: Iterable[Sequence[Mapping[str, Any]]]) -> tuple[dict[str, Any], ...]:
+    """`merged`, from metadata to metadata. An event that is not understood raises `ValueError`."""
+    events = merged([[PrivacyEvent.from_json(fields) for fields in each] for each in files])
+    return tuple(event.to_json() for event in events)
+
+
+def _together(ids: Sequence[str]) -> str:
+    text = "\n".join(sorted(set(ids)))
+    return hashlib.sha256(f"fedsynth/1 events of an aggregate\n{text}".encode()).hexdigest()
 
 
 def output_digest(tensors: Mapping[str, NDArray[Any]]) -> str:
@@ -178,10 +226,15 @@ def event_id(key: bytes, context: Mapping[str, Any], output_digest: str) -> str:
     Two artifacts made from one noised output carry one id, and are charged once; another output has another id. Without
     the key it tells nothing about either.
     """
+    return event_id_for_digest(key, context_digest(context), output_digest)
+
+
+def event_id_for_digest(key: bytes, context: bytes, output_digest: str) -> str:
+    """The same from the digest of a context, as the spend ledger has it: by this an audit finds whose an event is."""
     if not _ID.fullmatch(output_digest):
         raise ValueError(f"the output's digest must be 64 hexadecimal digits, found {output_digest!r}")
-    message = context_digest(context) + bytes.fromhex(output_digest)
-    return hmac.digest(derived_key(key, "event id", context), message, "sha256").hex()
+    message = context + bytes.fromhex(output_digest)
+    return hmac.digest(key_for_digest(key, "event id", context), message, "sha256").hex()
 
 
 def distinct(events: Iterable[PrivacyEvent]) -> list[PrivacyEvent]:

@@ -131,10 +131,15 @@ def _on_all(layer: Layer, x: Tensor, weight: Tensor, bias: Tensor | None) -> Ten
     if weight_at != 0 or bias_at != 0:
         raise Unfit("a vmap within the loss")
     x = x.expand(interpreter.batch_size(), *x.shape) if at is None else x.movedim(at, 0)
+    apply: Callable[..., Tensor] = _Batched.apply
     with interpreter.lower():
-        output: Tensor = _Batched.apply(layer, x, weight, bias)  # type: ignore[no-untyped-call]
+        output = apply(layer, x, weight, bias)
     wrapped: Tensor = _add_batch_dim(output, 0, level)
     return wrapped
+
+
+# Typed here: torch 2.6 does not.
+_once_differentiable: Callable[[Callable[..., Any]], Callable[..., Any]] = torch.autograd.function.once_differentiable
 
 
 class _Batched(Function):
@@ -148,7 +153,7 @@ class _Batched(Function):
         return output
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @_once_differentiable
     def backward(ctx: Any, slopes: Tensor) -> Any:
         # Without its history: what is noted outlives this pass, and would hold the graph, which holds the notes.
         x, *kept = (saved.detach() for saved in ctx.saved_tensors)

@@ -47,13 +47,18 @@ def context_digest(context: Mapping[str, Any]) -> bytes:
 
 def derived_key(key: bytes, purpose: str, context: Mapping[str, Any]) -> bytes:
     """A key of its own for each purpose and context: HKDF-SHA256."""
+    return key_for_digest(key, purpose, context_digest(context))
+
+
+def key_for_digest(key: bytes, purpose: str, digest: bytes) -> bytes:
+    """The same where only the digest of the context is known."""
     # cryptography is imported where a key is used: `--help` never needs it.
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     if len(key) != KEY_SIZE:
         raise ValueError(f"a key must hold {KEY_SIZE} bytes, found {len(key)}")
-    info = f"fedsynth/1 {purpose}".encode() + b"\0" + context_digest(context)
+    info = f"fedsynth/1 {purpose}".encode() + b"\0" + digest
     return HKDF(algorithm=SHA256(), length=KEY_SIZE, salt=None, info=info).derive(key)
 
 

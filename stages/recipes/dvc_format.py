@@ -11,8 +11,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
+from artifacts.formats.plain_data import dump_yaml
 from stages.recipes.files import CURVE
 from stages.recipes.formats import Group, chained, flags_of, header, inputs_of, invocations, side_of
 from stages.recipes.recipe import Recipe
@@ -38,11 +37,10 @@ def dvc(recipe: Recipe, *, seed: int, workers: int, out: str) -> dict[str, str]:
     pictures = [{f"{out}/{name}": _NO_COPY} for step in evaluations for name in step.also_writes]
     stages["evaluate"]["plots"] = [{f"{out}/{CURVE}": {"x": "round", "y": "accuracy", **_NO_COPY}}, *pictures]
     first = "\n".join([*header(recipe), f"# Keep {out}/ out of git: private data stands there.", ""])
-    # Lines of any length: a folded command is hard to read, and aliases harder.
-    dumper = type("Dumper", (yaml.SafeDumper,), {"ignore_aliases": lambda *_: True})
+    # Lines of any length: a folded command is hard to read.
     return {
-        "dvc.yaml": first + yaml.dump({"stages": stages}, Dumper=dumper, sort_keys=False, width=10**9),
-        PARAMS: yaml.safe_dump(dict(sections), sort_keys=False),
+        "dvc.yaml": first + dump_yaml({"stages": stages}, width=10**9),
+        PARAMS: dump_yaml(dict(sections)),
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from stages.methods.params.local_training import SENDS_STATE
 from stages.partition import numbered_clients
 
 TEST = "public/test.parquet"
@@ -117,7 +116,6 @@ def sent_state(client: str, round: int) -> str:
     return f"clients/{client}/outbox/state-{round:04}.safetensors"
 
 
-def server_state(algorithm: str, round: int) -> str:
-    """Control variates go down to the clients; FedDyn's h stays with the server."""
-    folder = "outbox" if algorithm in SENDS_STATE else "private"
-    return f"server/{folder}/state-{round:04}.safetensors"
+def server_state(round: int, *, sent: bool) -> str:
+    """What the server keeps from round to round, which some algorithms send down to the clients."""
+    return f"server/{'outbox' if sent else 'private'}/state-{round:04}.safetensors"

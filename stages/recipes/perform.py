@@ -6,10 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stages.methods.params.aggregation import Aggregation
-from stages.methods.params.surrogates import SurrogateSet
-from stages.methods.params.tofu import TofuEncoding
-from stages.progress import Summary
+from stages.execution.progress import Summary
 from stages.recipes.declared import parameters
 from stages.recipes.step import Step
 
@@ -47,7 +44,8 @@ def _init_model(step: Step, root: Path) -> Summary:
     from stages.init_model import init_model
 
     like, seed = root / step.options["like"], step.options["seed"]
-    return init_model(like, root / step.out, params=parameters(step), seed=seed, force=True)
+    weights = Path(step.options["weights"]) if "weights" in step.options else None
+    return init_model(like, root / step.out, params=parameters(step), seed=seed, weights=weights, force=True)
 
 
 def _train_generator(step: Step, root: Path) -> Summary:
@@ -58,10 +56,11 @@ def _train_generator(step: Step, root: Path) -> Summary:
 
 
 def _synthesize(step: Step, root: Path) -> Summary:
+    from stages.generators.file import facts_in
     from stages.synthesize import synthesize
 
     (generator,), sheet = _paths(step, root), _files(step, root, "sheet")
-    params, seed = parameters(step), step.options["seed"]
+    params, seed = parameters(step, facts_in(generator)), step.options["seed"]
     return synthesize(generator, root / step.out, params=params, seed=seed, **sheet, force=True)
 
 
@@ -82,19 +81,11 @@ def _train_client(step: Step, root: Path) -> Summary:
 
 
 def _encode(step: Step, root: Path) -> Summary:
-    model, source = _paths(step, root)
-    params, files = parameters(step), _files(step, root, "previous", "before", "metrics")
-    if isinstance(params, SurrogateSet):
-        from stages.encode_surrogate import encode_surrogate
-
-        return encode_surrogate(model, source, root / step.out, params=params, **files, force=True)
-    if isinstance(params, TofuEncoding):
-        from stages.encode_proxy import encode_proxy
-
-        return encode_proxy(model, source, root / step.out, params=params, **files, force=True)
     from stages.encode import encode
 
-    return encode(model, source, root / step.out, params=params, **files, force=True)
+    model, source = _paths(step, root)
+    files = _files(step, root, "previous", "before", "metrics", "error_out")
+    return encode(model, source, root / step.out, params=parameters(step), **files, force=True)
 
 
 def _decode(step: Step, root: Path) -> Summary:
@@ -105,21 +96,18 @@ def _decode(step: Step, root: Path) -> Summary:
 
 
 def _aggregate(step: Step, root: Path) -> Summary:
-    model, *messages = _paths(step, root)
-    params, files = parameters(step), _files(step, root, "state", "state_out", "before", "metrics")
-    if not isinstance(params, Aggregation):
-        from stages.aggregate_surrogates import aggregate_surrogates
-
-        files["seed"] = step.options.get("seed", 0)
-        return aggregate_surrogates(model, messages, root / step.out, params=params, **files, force=True)
     from stages.aggregate import aggregate
 
-    result = step.options.get("as", "model")
-    return aggregate(model, messages, root / step.out, params=params, result=result, **files, force=True)
+    model, *files = _paths(step, root)
+    options = _files(step, root, "state", "state_out", "before", "metrics")
+    return aggregate(
+        model, files, root / step.out, params=parameters(step), result=step.options.get("as"),
+        seed=step.options.get("seed"), **options, force=True,
+    )  # fmt: skip
 
 
 def _evaluate(step: Step, root: Path) -> Summary:
-    from stages.evaluate import evaluate
+    from stages.evaluate.accuracy import evaluate
 
     model, data = _paths(step, root)
     files = _files(step, root, *step.options)

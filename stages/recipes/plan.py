@@ -5,15 +5,17 @@ The dependencies are the files: a step can run when its inputs exist, and is don
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from artifacts import keys
 from artifacts.errors import UsageError
-from artifacts.fetched import without_options
-from artifacts.url import is_url
+from artifacts.identity import keys
+from artifacts.storage.fetched import without_options
+from artifacts.storage.url import is_url
+from stages.execution.randomness import numpy_stream
 from stages.partition import numbered_clients
-from stages.randomness import numpy_stream
+from stages.recipes.declared import DECLARED, parameters
 from stages.recipes.files import (
     CONFUSION_PICTURE,
     CURVE,
@@ -24,7 +26,7 @@ from stages.recipes.files import (
     metrics_file,
     model_file,
 )
-from stages.recipes.phases import waits
+from stages.recipes.phases import resolved, waits
 from stages.recipes.proxy_steps import model_of, proxy_steps, sends_proxies
 from stages.recipes.receipt_steps import check_open, with_receipts
 from stages.recipes.recipe import Recipe
@@ -74,6 +76,30 @@ def partition_step(recipe: Recipe, seed: int, clients: Sequence[str] = ()) -> St
     )
 
 
+def check(recipe: Recipe, *, divides: bool = True) -> dict[str, Any]:
+    """Refuse a recipe whose parameters are wrong: those of one round with one client are those of all.
+
+    Returns the parameters of each stage, as they will be.
+
+    Where the clients have data of their own there is nothing to divide.
+    """
+    steps = [partition_step(recipe, 0)] if divides else []
+    steps += plan(replace(resolved(recipe, {}), rounds=1), ["00"], 0)
+    made: dict[str, Any] = {}
+    for step in steps:
+        if step.section in DECLARED:
+            made.setdefault(step.section, parameters(step, _facts(step, made)))
+    return made
+
+
+def _facts(step: Step, made: Mapping[str, Any]) -> dict[str, Any]:
+    """What the step's inputs will say, by the parameters of the steps before it."""
+    if step.command != "synthesize":
+        return {}
+    training = made["train-generator"]
+    return {"family": training.family, "private": training.is_private}
+
+
 # Who takes part in a round, among all who could.
 Draw = Callable[[Sequence[str], int], list[str]]
 
@@ -88,6 +114,8 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int, draw: Draw | None = 
             f"recipe {recipe.name}: with switch1 or switch2 at a plateau its phases are found while it runs, and only "
             "`fedsynth run` can do that. Give the rounds: --set switch1=… --set switch2=…"
         )
+    network = recipe.section("init-model")
+    weights = {"weights": network.pop("weights")} if network.get("weights") is not None else {}
     steps = [
         Step(
             command="init-model",
@@ -95,8 +123,8 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int, draw: Draw | None = 
             round=0,
             needs=(TEST,),
             out=model_file(0),
-            params=recipe.section("init-model"),
-            options={"like": TEST, "seed": seed},
+            params=network,
+            options={"like": TEST, "seed": seed, **weights},
         )
     ]
     steps.append(_evaluate(recipe, 0))

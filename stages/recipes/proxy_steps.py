@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from artifacts.errors import UsageError
+from stages.recipes.declared import declaration
 from stages.recipes.files import (
     aggregated_update,
     followed_model,
@@ -21,10 +22,11 @@ from stages.recipes.files import (
 from stages.recipes.recipe import Recipe
 from stages.recipes.secagg_steps import secure_mean
 from stages.recipes.step import Step
+from stages.registry import ALGORITHMS
 
 
 def sends_proxies(recipe: Recipe) -> bool:
-    return recipe.section("encode").get("method") == "tofu"
+    return bool(declaration("encode", recipe.section("encode")).kind == "proxy")
 
 
 def model_of(recipe: Recipe, owner: str, round: int) -> str:
@@ -38,8 +40,10 @@ def proxy_steps(
     recipe: Recipe, clients: Sequence[str], round: int, data: dict[str, tuple[str, ...]], seed: int
 ) -> list[Step]:
     """All steps of a round. Everybody takes part in all of them: who missed one could not follow."""
-    if recipe.participation != 1 or recipe.section("train-client").get("algorithm", "fedavg") != "fedavg":
-        raise UsageError(f"recipe {recipe.name}: TOFU needs participation 1 and the algorithm fedavg.")
+    algorithm = declaration("train-client", recipe.section("train-client"))
+    if recipe.participation != 1 or not algorithm.additive:
+        allowed = ", ".join(ALGORITHMS.having("additive"))
+        raise UsageError(f"recipe {recipe.name}: proxies need participation 1 and one of the algorithms {allowed}.")
     full = _is_full(recipe, round)
     steps = []
     for client in clients:

@@ -1,8 +1,7 @@
 """Recipes: whole pipelines as data. A recipe names the parameters of each stage; presets change some of them.
 
-`extends: RECIPE` (or `RECIPE/PRESET`) begins with another recipe's values; what is said here goes over them, a section
-key by key. A preset that only the other recipe has is taken there, so that `dp-fedsam` has `dp-fedavg`'s `paper`; one
-that both have may say itself what it extends, as `feddm-images` does.
+`extends: RECIPE` begins with another recipe's values; `layers` says what goes over what. A value that begins with `=`
+is computed from others (`expressions`).
 """
 
 from __future__ import annotations
@@ -10,22 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
-
-import yaml
+from typing import Any, Literal, NamedTuple, get_args
 
 from artifacts.errors import UsageError
-from stages.recipes.params_file import read_mapping
+from artifacts.formats.plain_data import dump_yaml, parse_yaml
+from stages.plugins import require
+from stages.recipes.expressions import evaluated, is_expression
+from stages.recipes.layers import Layer, layers, presets_of, recipe_path, suggested
+from stages.recipes.params_file import plugins_in
 
-_FOLDER = Path(__file__).parent
-_FILES = (".yaml", ".yml", ".toml")
 STAGES = (
     "partition", "train-generator", "synthesize", "init-model", "train-client", "encode", "secagg", "aggregate",
     "evaluate", "plateau",
 )  # fmt: skip
 Synthetic = Literal["none", "own", "shuffled", "pooled"]
 _SETTABLE = ("rounds", "participation", "synthetic", "switch1", "switch2", "secure", "receipts")
-_TOP = ("about", *_SETTABLE, "sweep", "target")
+_TOP = ("about", *_SETTABLE, "sweep", "target", "matrix", "plugins")
+_GIVEN = 1_000_000  # the rank of what the command line says
+
+
+class Origin(NamedTuple):
+    """Where a value of a recipe is from; one of a higher rank goes over one of a lower."""
+
+    rank: int
+    source: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +51,14 @@ class Recipe:
     how numbers are written and how many clients must stay. With `receipts` the server countersigns the head of each
     client's ledger, every round, so that it cannot be rewritten later.
 
-    `sweep` maps targets of `--set` (and `seed`) to lists of values, a run for each point of their product; `target` is
-    the accuracy that the comparison of these runs counts rounds to.
+    `sweep` maps targets of `--set` (and `seed`) to lists of values, a run for each point of their product; null takes
+    an inherited axis back. `target` is the accuracy that the comparison of these runs counts rounds to; `matrix` lays
+    them out as a table (`table`).
+
+    `origins` says where each value is from, by its name in `--set`, and `left_out` which inherited ones have no effect
+    beside the others, and why.
+
+    `plugins` are what the recipe needs beside fedsynth, by name and digest; in a file, paths or names of distributions.
     """
 
     name: str
@@ -59,7 +72,11 @@ class Recipe:
     receipts: bool = False
     sweep: Mapping[str, Any] = field(default_factory=dict)
     target: float | None = None
+    matrix: Mapping[str, Any] = field(default_factory=dict)
+    plugins: Sequence[str] = ()
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    origins: Mapping[str, Origin] = field(default_factory=dict, compare=False)
+    left_out: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.rounds, int) or isinstance(self.rounds, bool) or self.rounds < 1:
@@ -78,9 +95,14 @@ class Recipe:
                 raise self._error(f"{name} must be true or false, found {getattr(self, name)!r}")
         if self.target is not None and not (isinstance(self.target, int | float) and 0 < self.target <= 1):
             raise self._error(f"target must be an accuracy above 0 and at most 1, found {self.target!r}")
+        if not isinstance(self.matrix, Mapping):
+            raise self._error(f"matrix must map rows, columns and against to axes of the sweep, found {self.matrix!r}")
         if not isinstance(self.sweep, Mapping):
             raise self._error(f"sweep must map targets to lists of values, found {self.sweep!r}")
-        object.__setattr__(self, "sweep", dict(self._axis(*axis) for axis in self.sweep.items()))
+        axes = {target: values for target, values in self.sweep.items() if values is not None}
+        object.__setattr__(self, "sweep", dict(self._axis(*axis) for axis in axes.items()))
+        for record in self.plugins:
+            require(record)
         for command, section in self.stages.items():
             if not isinstance(section, Mapping):
                 raise self._error(f"{command} must be a mapping of names to values, found {section!r}")
@@ -99,29 +121,68 @@ class Recipe:
         return UsageError(f"recipe {self.name}: {what}.")
 
     def section(self, command: str) -> dict[str, Any]:
-        return dict(self.stages.get(command, {}))
+        """The stage's parameters, expressions computed."""
+        return {key: self._computed(f"{command}.{key}", v, ()) for key, v in self.stages.get(command, {}).items()}
+
+    def _computed(self, target: str, value: Any, within: tuple[str, ...]) -> Any:
+        if not is_expression(value):
+            return value
+        if target in within:
+            raise self._error(f"{target}: {' → '.join(within)} → {target} goes round in a circle")
+        try:
+            return evaluated(value, lambda name: self._computed(name, self._said(name), (*within, target)))
+        except ValueError as error:
+            raise self._error(f"{target}: {value}: {error}") from error
+
+    def _said(self, target: str) -> Any:
+        """What the recipe says of a target, as it says it."""
+        stage, dot, key = target.rpartition(".")
+        if dot and stage in STAGES:
+            return self.stages.get(stage, {}).get(key)
+        if not dot and key in _SETTABLE:
+            return getattr(self, key)
+        raise ValueError(f"there is no parameter {target!r}")
 
     def to_yaml(self) -> str:
         """What one run is made by; sweep and target belong to the comparison of several."""
         values = {key: getattr(self, key) for key in ("name", "about", *_SETTABLE)}
         values = {key: value for key, value in values.items() if value is not None and value is not False}
-        return yaml.safe_dump(
-            values | {k: dict(v) for k, v in self.stages.items()}, sort_keys=False, allow_unicode=True
-        )
-
-
-def names() -> list[str]:
-    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+        if self.plugins:
+            values["plugins"] = list(self.plugins)
+        return dump_yaml(values | {k: self.section(k) for k in self.stages}, allow_unicode=True)
 
 
 def presets(name: str) -> list[str]:
-    return _presets(_path(name))
+    return presets_of(recipe_path(name))
 
 
 def load_recipe(name: str, preset: str | None = None) -> Recipe:
     """A recipe by its name, or from a YAML or TOML file."""
-    path = _path(name)
-    return recipe_of(_values(path, preset, ()), path)
+    path = recipe_path(name)
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
+    for rank, layer in enumerate(layers(path, preset)):
+        _put_over(values, origins, layer, rank)
+    values["plugins"] = tuple(plugins_in(values, path))
+    return without_idle(replace(recipe_of(values, path), origins=origins))
+
+
+def _put_over(values: dict[str, Any], origins: dict[str, Origin], layer: Layer, rank: int) -> None:
+    """The layer's values over those below, a section key by key."""
+    for key, value in layer.values.items():
+        if key in STAGES and isinstance(value, Mapping):
+            section = values.get(key)
+            section = dict(section) if isinstance(section, Mapping) else {}
+            for name, parameter in value.items():
+                spelt = str(name).replace("-", "_")
+                section[spelt] = parameter
+                origins[f"{key}.{spelt}"] = Origin(rank, layer.source)
+            values[key] = section
+        else:
+            below = values.get(key)
+            both = isinstance(value, Mapping) and isinstance(below, Mapping)
+            values[key] = dict(below or {}) | dict(value) if both else value
+            origins[key] = Origin(rank, layer.source)
 
 
 def recipe_of(values: Mapping[str, Any], path: Path) -> Recipe:
@@ -130,7 +191,9 @@ def recipe_of(values: Mapping[str, Any], path: Path) -> Recipe:
     name = values.pop("name", path.stem)
     unknown = sorted(values.keys() - {*_TOP, *STAGES})
     if unknown:
-        raise UsageError(f"recipe {path}: unknown key {unknown[0]!r}. Known: {', '.join([*_TOP, *STAGES])}.")
+        known = [*_TOP, *STAGES, "extends", "presets", "always"]
+        hint = suggested(str(unknown[0]), known)
+        raise UsageError(f"recipe {path}: unknown key {unknown[0]!r}.{hint} Known: {', '.join(known)}.")
     stages = {command: values[command] or {} for command in STAGES if command in values}
     if "rounds" not in values:
         raise UsageError(f"recipe {path}: rounds is missing.")
@@ -149,18 +212,34 @@ def canonical(target: str) -> str:
     )
 
 
-def assigned(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+def assigned(recipe: Recipe, values: Mapping[str, Any], source: str = "--set") -> Recipe:
     """The recipe with other values for some targets, which `canonical` has spelt."""
     stages = {command: dict(section) for command, section in recipe.stages.items()}
     top: dict[str, Any] = {}
     for target, value in values.items():
         stage, dot, key = target.rpartition(".")
         if dot:
-            stages.setdefault(stage, {}).pop(key.replace("_", "-"), None)
-            stages[stage][key] = value
+            stages.setdefault(stage, {})[key] = value
         else:
             top[key] = value
-    return replace(recipe, stages=stages, **top)
+    origins = {**recipe.origins, **{target: Origin(_GIVEN, source) for target in values}}
+    return without_idle(replace(recipe, stages=stages, origins=origins, **top))
+
+
+def without_idle(recipe: Recipe) -> Recipe:
+    """Without inherited parameters that have no effect since something above them chose another family or scheme."""
+    from stages.recipes.inherited import idle  # which reads all declarations
+
+    left_out = idle(recipe.stages, recipe.origins)
+    if not left_out:
+        return recipe
+    stages = {
+        command: {key: value for key, value in section.items() if f"{command}.{key}" not in left_out}
+        for command, section in recipe.stages.items()
+    }
+    origins = {target: origin for target, origin in recipe.origins.items() if target not in left_out}
+    said = tuple(f"{t} (from {recipe.origins[t].source}) is left out: {why}" for t, why in left_out.items())
+    return replace(recipe, stages=stages, origins=origins, left_out=recipe.left_out + said)
 
 
 def change(recipe: Recipe, settings: Sequence[str], rounds: int | None) -> Recipe:
@@ -169,70 +248,10 @@ def change(recipe: Recipe, settings: Sequence[str], rounds: int | None) -> Recip
     for setting in settings:
         target, _, text = setting.partition("=")
         try:
-            values[canonical(target if "=" in setting else "")] = yaml.safe_load(text)
-        except (ValueError, yaml.YAMLError) as error:
+            values[canonical(target if "=" in setting else "")] = parse_yaml(text)
+        except ValueError as error:
             raise UsageError(f"--set {setting}: {' '.join(str(error).split())}.") from error
     if rounds is not None:
         values["rounds"] = rounds
     left = {target: swept for target, swept in recipe.sweep.items() if target not in values}
     return assigned(replace(recipe, sweep=left), values)
-
-
-def _path(name: str, beside: Path = Path()) -> Path:
-    """A recipe of ours by its name; else a file, found from the folder of the recipe that names it."""
-    if name in names():
-        return _FOLDER / f"{name}.yaml"
-    if Path(name).suffix not in _FILES:
-        raise UsageError(f"no recipe {name!r}. Known: {', '.join(names())}; or give a .yaml or .toml file.")
-    return beside / name
-
-
-def _values(path: Path, preset: str | None, seen: tuple[Path, ...]) -> dict[str, Any]:
-    """The recipe's own values over those that it extends, and the preset over both."""
-    if path.resolve() in seen:
-        raise UsageError(f"recipe {path} extends itself, by way of {', '.join(p.name for p in seen)}.")
-    values = read_mapping(path)
-    own_presets = values.pop("presets", {})
-    values.pop("name", None)
-    chosen = dict(own_presets.get(preset, {}))
-    extends = chosen.pop("extends", values.pop("extends", None))
-    if extends is not None:
-        if not isinstance(extends, str):
-            raise UsageError(f"recipe {path}: extends must name a recipe, found {extends!r}.")
-        base, base_preset = _base(extends)
-        beneath = _path(base, path.parent)
-        if preset is not None and preset not in own_presets and base_preset is None and preset in _presets(beneath):
-            base_preset, preset = preset, None
-        values = _merged(_values(beneath, base_preset, (*seen, path.resolve())), values)
-    if preset is not None:
-        if preset not in own_presets:
-            raise UsageError(
-                f"recipe {path.stem} has no preset {preset!r}. Known: {', '.join(_presets(path)) or 'none'}."
-            )
-        values = _merged(values, chosen)
-    return values
-
-
-def _presets(path: Path, seen: tuple[Path, ...] = ()) -> list[str]:
-    """Its own presets, then those of the recipe that it extends."""
-    values = read_mapping(path)
-    own = list(values.get("presets", {}))
-    extends = values.get("extends")
-    if not isinstance(extends, str) or path.resolve() in seen or _base(extends)[1] is not None:
-        return own
-    below = _presets(_path(_base(extends)[0], path.parent), (*seen, path.resolve()))
-    return own + [name for name in below if name not in own]
-
-
-def _base(extends: str) -> tuple[str, str | None]:
-    """RECIPE or RECIPE/PRESET, as after `--preset`; a path to a file is left whole."""
-    name, _, preset = extends.partition("/")
-    return (extends, None) if Path(extends).suffix in _FILES else (name, preset or None)
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for key, value in over.items():
-        nested = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-        result[key] = {**result[key], **value} if nested else value
-    return result

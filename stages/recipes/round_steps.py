@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from artifacts.errors import UsageError
-from stages.methods.params.local_training import KEEPS_STATE, SENDS_STATE, LocalTraining
+from stages.methods.params.aggregation import Rule
+from stages.methods.params.local_training import LocalTraining
+from stages.recipes.declared import declaration
 from stages.recipes.files import (
     aggregated_update,
     kept_state,
@@ -20,10 +22,7 @@ from stages.recipes.files import (
 from stages.recipes.recipe import Recipe
 from stages.recipes.secagg_steps import secure_mean
 from stages.recipes.step import Step
-
-# What `encode` and `aggregate` must agree on beside the clip.
-_MASK = ("sparsify", "keep", "mask_seed")
-_NOISED = ("fedavg", "fedprox")
+from stages.registry import ALGORITHMS
 
 
 def client_steps(
@@ -31,18 +30,15 @@ def client_steps(
 ) -> list[Step]:
     """What a client does in a round; `last` is the round in which it took part before."""
     algorithm = _algorithm(recipe)
-    keeps, sends = algorithm in KEEPS_STATE, algorithm in SENDS_STATE
     model, update = model_file(round - 1), update_file(client, round)
     states = {}
-    if keeps and last is not None:
+    if algorithm.keeps_state and last is not None:
         states["state"] = kept_state(client, last)
-    if sends and round > 1:
-        states["server_state"] = server_state(algorithm, round - 1)
-    new_state = {"state_out": kept_state(client, round)} if keeps else {}
-    encoding = recipe.section("encode")
+    if algorithm.sends_state and round > 1:
+        states["server_state"] = server_state(round - 1, sent=True)
+    new_state = {"state_out": kept_state(client, round)} if algorithm.keeps_state else {}
+    encoding = recipe.section("encode") | dict.fromkeys(algorithm.states_counts, True)
     earlier = _before(encoding, round)
-    if algorithm == "fednova":
-        encoding["tell_steps"] = True
     steps = [
         Step(
             command="train-client",
@@ -69,7 +65,7 @@ def client_steps(
                 options=earlier,
             )
         )
-    if sends:
+    if algorithm.sends_state:
         before = {"previous": states["state"]} if "state" in states else {}
         steps.append(
             Step(
@@ -98,29 +94,27 @@ def source(recipe: Recipe, client: str, round: int) -> str:
 
 def server_steps(recipe: Recipe, chosen: Sequence[str], round: int, num_clients: int) -> list[Step]:
     """The next model and, where the algorithm has one, the server's next state."""
-    algorithm = _algorithm(recipe)
-    params = recipe.section("aggregate")
+    algorithm, rule = _algorithm(recipe), _rule(recipe)
+    if rule.noised and not algorithm.client_noise:
+        # Their states, step counts or server rules would leave beside the noise (privacy contract, rule 15).
+        allowed = " and ".join(ALGORITHMS.having("client_noise"))
+        raise UsageError(
+            f"recipe {recipe.name}: aggregate.rule {recipe.section('aggregate')['rule']} goes with the algorithms "
+            f"{allowed}; found {_name(recipe)}."
+        )
+    params = {"rule": algorithm.rule} | recipe.section("aggregate") | rule.agreed(recipe.stages)
+    if not rule.noised and params["rule"] != algorithm.rule:
+        raise UsageError(
+            f"recipe {recipe.name}: the algorithm {_name(recipe)} goes with aggregate.rule {algorithm.rule}; found "
+            f"{params['rule']}."
+        )
+    public = {"clients": num_clients, "sampling_rate": recipe.participation}
+    params |= {name: value for name, value in public.items() if name in rule.names()}
     model = model_file(round - 1)
-    before = {"state": server_state(algorithm, round - 1)} if round > 1 else {}
-    options: dict[str, str] = {}
-    if is_noised(recipe):
-        if algorithm not in _NOISED:
-            # Their states, step counts or server rules would leave beside the noise (privacy contract, rule 15).
-            raise UsageError(
-                f"recipe {recipe.name}: aggregate.rule dp-mean goes with the algorithms {' and '.join(_NOISED)}; found "
-                f"{algorithm}."
-            )
-        encoding = recipe.section("encode")
-        shared = ("clip_norm", *(_MASK if encoding.get("sparsify") in ("rand-k", "top-k") else ()))
-        params |= {key: encoding[key] for key in shared if key in encoding}
-        params |= {"clients": num_clients, "sampling_rate": recipe.participation}
-        options = _before(params, round)
-    if algorithm == "fednova":
-        params |= {"rule": "fednova", "momentum": recipe.section("train-client").get("momentum", 0.0)}
-    if algorithm == "feddyn":
-        alpha = recipe.section("train-client").get("alpha")
-        params |= {"rule": "feddyn", "clients": num_clients} | ({"alpha": alpha} if alpha is not None else {})
-        options = {**before, "state_out": server_state(algorithm, round)}
+    options = _before(params, round) if "before" in rule.takes else {}
+    if "state_out" in rule.takes:
+        options = {"state": server_state(round - 1, sent=False)} if round > 1 else {}
+        options["state_out"] = server_state(round, sent=False)
     steps: list[Step] = []
     files = [source(recipe, client, round) for client in chosen]
     if recipe.secure:
@@ -139,7 +133,8 @@ def server_steps(recipe: Recipe, chosen: Sequence[str], round: int, num_clients:
             options=options,
         )
     )
-    if algorithm in SENDS_STATE:
+    if algorithm.sends_state:
+        before = {"state": server_state(round - 1, sent=True)} if round > 1 else {}
         steps.append(
             Step(
                 command="aggregate",
@@ -147,23 +142,34 @@ def server_steps(recipe: Recipe, chosen: Sequence[str], round: int, num_clients:
                 round=round,
                 inputs=(model, *(sent_state(client, round) for client in chosen)),
                 needs=(model_file(round), *before.values()),  # one after the other, as above
-                out=server_state(algorithm, round),
-                params={"clients": num_clients},
-                options={"as": "state", **before},
+                out=server_state(round, sent=True),
+                params={"rule": "variates", "clients": num_clients},
+                options=before,
             )
         )
     return steps
 
 
 def is_noised(recipe: Recipe) -> bool:
-    """Whether the server adds noise for whole clients; it then clips and masks as `encode` is told to."""
-    return recipe.section("aggregate").get("rule") == "dp-mean"
+    """Whether the server adds noise for whole clients; it then clips and masks as `encode` does."""
+    return _rule(recipe).noised
 
 
 def _before(params: Mapping[str, Any], round: int) -> dict[str, str]:
     """The model of the round before, for a mask of what moved; in the first round there is none."""
-    return {"before": model_file(round - 2)} if params.get("sparsify") == "top-k" and round > 1 else {}
+    return {"before": model_file(round - 2)} if params.get("sparsify") == "moved-k" and round > 1 else {}
 
 
-def _algorithm(recipe: Recipe) -> str:
-    return str(recipe.section("train-client").get("algorithm", LocalTraining.algorithm))
+def _algorithm(recipe: Recipe) -> type[LocalTraining]:
+    algorithm: type[LocalTraining] = declaration("train-client", recipe.section("train-client"))
+    return algorithm
+
+
+def _rule(recipe: Recipe) -> type[Rule]:
+    """The rule that the recipe says; else the algorithm's own."""
+    rule: type[Rule] = declaration("aggregate", {"rule": _algorithm(recipe).rule} | recipe.section("aggregate"))
+    return rule
+
+
+def _name(recipe: Recipe) -> str:
+    return str(recipe.section("train-client").get("algorithm", ALGORITHMS.default))

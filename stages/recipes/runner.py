@@ -8,17 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from artifacts import atomic
 from artifacts.errors import InputError, UsageError
+from artifacts.formats.plain_data import dump_yaml, parse_yaml, read_json
 from artifacts.places import RunFolder
-from stages.progress import Report, Summary, silent
-from stages.recipes.declared import check
+from artifacts.writing import atomic, locks, scratch
+from stages.execution.progress import Report, Summary, silent
 from stages.recipes.files import PARTITION_RECORD, metrics_file
+from stages.recipes.params_file import read_mapping
 from stages.recipes.perform import perform
 from stages.recipes.phases import plateau_of, resolved, waits
-from stages.recipes.plan import partition_step, plan
+from stages.recipes.plan import check, partition_step, plan
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
 from stages.recipes.workers import Workers
@@ -26,7 +25,7 @@ from stages.recipes.workers import Workers
 
 def run(recipe: Recipe, out: Path, *, seed: int, workers: int, report: Report = silent) -> Summary:
     """Run the recipe in the folder `out`, going on where an earlier run stopped."""
-    with Workers(workers) as pool:
+    with locks.held(out, "fedsynth run"), Workers(workers) as pool:
         return finish(recipe, out, begin(recipe, out, seed), pool, report)
 
 
@@ -46,6 +45,7 @@ def begin(recipe: Recipe, out: Path, seed: int) -> list[Step]:
         raise UsageError(f"recipe {recipe.name} is a sweep: several runs, each in its own folder.")
     check(recipe)
     _claim(RunFolder(out), recipe, seed)
+    scratch.sweep_below(out)
     if not (out / PARTITION_RECORD).exists():
         perform(partition_step(recipe, seed), out)
     if waits(recipe):
@@ -58,14 +58,14 @@ def _next_round(recipe: Recipe, out: Path, done: int) -> list[Step]:
     known = known_after(recipe, out, done)
     if done >= known.rounds:
         return []
-    seed = yaml.safe_load((RunFolder(out).simulation / "recipe.yaml").read_text())["seed"]
+    seed = read_mapping(RunFolder(out).simulation / "recipe.yaml")["seed"]
     return [step for step in plan(known, clients_of(out), seed) if step.round == done + 1]
 
 
 def known_after(recipe: Recipe, out: Path, done: int) -> Recipe:
     """The recipe with its rounds of change, as far as the public accuracy until round `done` decides them."""
     folder = RunFolder(out)
-    accuracy = {r: json.loads((out / metrics_file(r)).read_text())["accuracy"] for r in range(done + 1)}
+    accuracy = {r: read_json(out / metrics_file(r))["accuracy"] for r in range(done + 1)}
     known = resolved(recipe, accuracy)
     switches = {"switch1": known.switch1, "switch2": known.switch2}
     record = {name: round if isinstance(round, int) and round <= done else None for name, round in switches.items()}
@@ -78,7 +78,7 @@ def clients_of(out: Path) -> list[str]:
     """Those who were given data; a central party that has none is not among them."""
     path = out / PARTITION_RECORD
     try:
-        return sorted(json.loads(path.read_text())["clients"])
+        return sorted(read_json(path)["clients"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no record that partition wrote ({error}). Choose another --out.") from error
 
@@ -86,9 +86,9 @@ def clients_of(out: Path) -> list[str]:
 def _claim(folder: RunFolder, recipe: Recipe, seed: int) -> None:
     """Write the resolved recipe down; a folder that holds another one is refused. More rounds may be added."""
     record = folder.simulation / "recipe.yaml"
-    resolved = yaml.safe_load(recipe.to_yaml()) | {"seed": seed}
+    resolved = parse_yaml(recipe.to_yaml()) | {"seed": seed}
     if record.exists():
-        before = yaml.safe_load(record.read_text())
+        before = read_mapping(record)
         ignored = ("rounds", "about")
         for key in ("name", *sorted((before.keys() | resolved.keys()) - {"name", *ignored})):
             if before.get(key) != resolved.get(key):
@@ -96,7 +96,7 @@ def _claim(folder: RunFolder, recipe: Recipe, seed: int) -> None:
                     f"{folder.root} holds a run with other parameters: {key} was {before.get(key)}, "
                     f"now {resolved.get(key)}. Choose another --out."
                 )
-    text = yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)
+    text = dump_yaml(resolved, allow_unicode=True)
     atomic.write(record, [text.encode()], force=True)
 
 
@@ -181,7 +181,7 @@ class _Tally:
         if step.out.startswith("clients/") and "/outbox/" in step.out:
             self._sent += (self._root / step.out).stat().st_size
         if step.command == "evaluate":
-            self._curve[step.round] = json.loads((self._root / step.out).read_text())
+            self._curve[step.round] = read_json(self._root / step.out)
 
     def summary(self) -> Summary:
         rounds = [

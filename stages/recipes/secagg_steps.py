@@ -10,26 +10,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from artifacts.errors import UsageError
+from stages.recipes.declared import declaration
 from stages.recipes.files import ROSTER, TEST, aggregated_update, data_file, identity_file, secagg_file
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
+from stages.secagg.terms import default_threshold
 
-ADDITIVE = ("fedavg", "fedprox", "fedsgd")
 _LISTS = {"shares": "shares", "masked": "survivors", "survivors": "confirmed"}
 
 
 def check_additive(recipe: Recipe) -> None:
     """Refuse a secure recipe whose messages do not add up, or whose server must see them one by one."""
     encoding, aggregation = recipe.section("encode"), recipe.section("aggregate")
-    method, rule = encoding.get("method", "delta"), aggregation.get("rule", "mean")
-    algorithm = recipe.section("train-client").get("algorithm", ADDITIVE[0])
-    proxies = method == "tofu"
+    training = recipe.section("train-client")
+    encoder, rule, algorithm = (
+        declaration("encode", encoding), declaration("aggregate", aggregation), declaration("train-client", training),
+    )  # fmt: skip
+    proxies = encoder.kind == "proxy"
     reasons = {
-        f"encode.method {method} does not add up": method not in ("delta", "tofu"),
+        f"encode.method {encoding.get('method')} does not add up": not (encoder.additive or proxies),
         "proxies do not add up; set switch2, from which round on full updates are sent": proxies
         and recipe.switch2 is None,
-        f"the algorithm {algorithm} sends more than an update": algorithm not in ADDITIVE,
-        f"aggregate.rule {rule} needs the updates one by one": rule != "mean",
+        f"the algorithm {training.get('algorithm')} sends more than an update": not algorithm.additive,
+        f"aggregate.rule {aggregation.get('rule')} needs the updates one by one": not rule.linear,
         "aggregate.weights examples would tell the server a number of each client": (
             aggregation.get("weights", "uniform") != "uniform"
         ),
@@ -108,7 +111,7 @@ def list_terms(recipe: Recipe, clients: int) -> dict[str, Any]:
         if terms.get("range") is not None:
             raise UsageError(f"recipe {recipe.name}: noise shares have their own grid: leave secagg.range out.")
         least = encoding.get("least_clients") or 0
-        return {"threshold": max(clients // 2 + 1, least), **terms}
+        return {"threshold": max(default_threshold(clients, encoding.get("colluders") or 0), least), **terms}
     if terms.get("range") is None:
         if encoding.get("clip_norm") is None:
             raise UsageError(

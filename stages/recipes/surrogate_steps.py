@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from artifacts.errors import UsageError
+from stages.recipes.declared import declaration
 from stages.recipes.files import descent_file, matching_file, model_file, surrogate_file
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
 
-_METHODS = ("fedlap", "feddm")
-# What clients and server must agree on: said once, for the clients, it holds for the server too.
-_SHARED = {
-    "fedlap": ("images_per_class", "radius", "learning_rate", "lr_schedule", "lr_decay", "schedule_rounds"),
-    "feddm": ("images_per_class", "rho"),
-}
-
 
 def sends_surrogates(recipe: Recipe) -> bool:
-    return recipe.section("encode").get("method") in _METHODS
+    return bool(declaration("encode", recipe.section("encode")).kind == "surrogate")
 
 
 def surrogate_step(recipe: Recipe, client: str, round: int, last: int | None, data: Sequence[str]) -> Step:
@@ -26,6 +21,8 @@ def surrogate_step(recipe: Recipe, client: str, round: int, last: int | None, da
     if len(data) != 1:
         raise UsageError(f"recipe {recipe.name}: a surrogate is made of the client's own data: synthetic must be none.")
     params = recipe.section("encode")
+    if isinstance(params.get("classes"), Mapping):
+        params["classes"] = _classes_of(recipe, client, params["classes"])
     if recipe.section("aggregate").get("weights") == "examples":
         params["tell_examples"] = True
     kept = params.get("init") == "previous" and last is not None
@@ -44,17 +41,23 @@ def surrogate_step(recipe: Recipe, client: str, round: int, last: int | None, da
     )
 
 
+def _classes_of(recipe: Recipe, client: str, lists: Mapping[Any, Any]) -> str:
+    """The public list of a client's classes, where the recipe gives each its own: `classes: {"00": "3,7", …}`."""
+    by_name = {str(name): value for name, value in lists.items()}
+    if client not in by_name:
+        raise UsageError(
+            f"recipe {recipe.name}: encode.classes names {', '.join(by_name) or 'nobody'}, but not client {client!r}."
+        )
+    found = by_name[client]
+    return ",".join(map(str, found)) if isinstance(found, list) else str(found)
+
+
 def descent_step(recipe: Recipe, chosen: Sequence[str], round: int, seed: int) -> Step:
     """What the server makes of the sets."""
-    encoding, own = recipe.section("encode"), recipe.section("aggregate")
-    method = str(encoding["method"])
-    shared = {key: encoding[key] for key in _SHARED[method] if encoding.get(key) is not None}
-    if own.get("strategy") == "fixed":
-        shared.pop("radius", None)
-    if encoding.get("calibrate"):
-        shared["calibrated"] = True
-    params = {"rule": method, **shared, **own}
-    seeded = {"seed": seed} if method == "feddm" else {}
+    own = {"rule": declaration("encode", recipe.section("encode")).rule} | recipe.section("aggregate")
+    rule = declaration("aggregate", own)
+    params = {**rule.agreed(recipe.stages), **own}
+    seeded = {"seed": seed} if "seed" in rule.takes else {}
     metrics = descent_file(round)
     return Step(
         command="aggregate",

@@ -6,7 +6,7 @@
       seed: [0, 1, 2]
 
 Each point is an ordinary run in a folder of its own, named after the values; whatever stops the sweep, finished points
-are kept. A value may set further targets with it, as `fedprox` does above.
+are kept. A value may set further targets with it, as `fedprox` does above, and `target`, the accuracy asked for.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from artifacts import atomic
 from artifacts.errors import FedsynthError, UsageError
-from stages.progress import Report, Summary, silent
-from stages.recipes.declared import check, parameters
+from artifacts.formats.plain_data import dump_yaml, parse_yaml
+from artifacts.writing import atomic, locks
+from stages.execution.progress import Report, Summary, silent
+from stages.recipes.declared import parameters
+from stages.recipes.plan import check
 from stages.recipes.recipe import Recipe, assigned, canonical
 from stages.recipes.runner import begin, finish
 from stages.recipes.step import Step
+from stages.recipes.table import layout_of, write_table
 from stages.recipes.workers import Workers
 
 _LONGEST_LABEL = 200  # a file system's limit is 255 bytes
@@ -41,6 +42,7 @@ class Point:
     label: str
     recipe: Recipe
     seed: int
+    values: Mapping[str, Any]
 
     def generator_key(self) -> tuple[Any, ...]:
         """What decides about the clients' generators: points that agree in it train the same ones."""
@@ -55,8 +57,8 @@ def with_sweep(recipe: Recipe, sweeps: Sequence[str], target: float | None) -> R
         if not equals:
             raise UsageError(f"--sweep {text}: write key=value,value,…, the key as in --set, or seed.")
         try:
-            added[key] = yaml.safe_load(f"[{values}]")
-        except yaml.YAMLError as error:
+            added[key] = parse_yaml(f"[{values}]")
+        except ValueError as error:
             raise UsageError(f"--sweep {text}: {' '.join(str(error).split())}.") from error
     swept = replace(recipe, sweep=added).sweep  # spelt alike, so that they meet the recipe's own
     return replace(recipe, sweep={**recipe.sweep, **swept}, target=recipe.target if target is None else target)
@@ -76,26 +78,28 @@ def points(recipe: Recipe, seed: int) -> list[Point]:
         if len(label) > _LONGEST_LABEL:
             raise UsageError(f"recipe {recipe.name}: {label} is too long for the name of a folder.")
         values = {target: value for setting in chosen for target, value in setting.items()}
-        found[label] = _point(recipe, label, values, seed)
+        axes_of = {target: values[target] for target in recipe.sweep}
+        found[label] = _point(recipe, label, values, seed, axes_of)
     return list(found.values())
 
 
 def run_sweep(recipe: Recipe, out: Path, *, seed: int, workers: int, report: Report = silent) -> Summary:
     """Run every point into a folder under `out`, going on where an earlier call stopped, and compare them there."""
-    from stages.evaluate_runs import evaluate_runs
+    from stages.evaluate.runs import evaluate_runs
 
     if (out / "simulation").exists():
         raise UsageError(f"{out} holds a single run; a sweep makes a folder for each of its own. Choose another --out.")
-    everything = points(recipe, seed)
-    with Workers(workers) as pool:
+    everything, layout = points(recipe, seed), layout_of(recipe)
+    with locks.held(out, "fedsynth run"), Workers(workers) as pool:
         for number, point in enumerate(everything, start=1):
             place, root = f"{number}/{len(everything)} {point.label}", out / point.label
             try:
-                steps = begin(point.recipe, root, point.seed)
-                for donor in everything:
-                    if donor is not point and donor.generator_key() == point.generator_key():
-                        reuse_generators(steps, out / donor.label, root)
-                finish(point.recipe, root, steps, pool, _placed(report, place))
+                with locks.held(root, "fedsynth run"):
+                    steps = begin(point.recipe, root, point.seed)
+                    for donor in everything:
+                        if donor is not point and donor.generator_key() == point.generator_key():
+                            reuse_generators(steps, out / donor.label, root)
+                    finish(point.recipe, root, steps, pool, _placed(report, place))
             except FedsynthError as error:
                 raise type(error)(f"{point.label}: {error}") from error
     compared = evaluate_runs(
@@ -107,7 +111,8 @@ def run_sweep(recipe: Recipe, out: Path, *, seed: int, workers: int, report: Rep
         picture=out / "comparison.png",
         force=True,
     )
-    return {"recipe": recipe.name, **compared, "out": str(out), "comparison": str(out / "comparison.json")}
+    table = write_table(recipe, layout, everything, out) if layout is not None else {}
+    return {"recipe": recipe.name, **table, **compared, "out": str(out), "comparison": str(out / "comparison.json")}
 
 
 def _placed(report: Report, place: str) -> Report:
@@ -149,21 +154,23 @@ def _setting(recipe: Recipe, target: str, value: Any) -> dict[str, Any]:
     if "value" not in value:
         raise UsageError(f"recipe {recipe.name}: sweep over {target}: {dict(value)} needs the key `value`.")
     try:
-        return {target: value["value"]} | {canonical(key): v for key, v in value.items() if key != "value"}
+        spelt = {key if key == "target" else canonical(key): v for key, v in value.items() if key != "value"}
+        return {target: value["value"], **spelt}
     except ValueError as error:
         raise UsageError(f"recipe {recipe.name}: sweep over {target}: {error}.") from error
 
 
-def _point(recipe: Recipe, label: str, values: dict[str, Any], seed: int) -> Point:
+def _point(recipe: Recipe, label: str, values: dict[str, Any], seed: int, axes: Mapping[str, Any]) -> Point:
     chosen = values.pop("seed", seed)
     if not isinstance(chosen, int) or isinstance(chosen, bool):
         raise UsageError(f"recipe {recipe.name}: sweep over seed: a seed is a whole number, found {chosen!r}.")
-    made = assigned(replace(recipe, sweep={}), values)
+    target = values.pop("target", recipe.target)
+    made = assigned(replace(recipe, sweep={}, target=target), values, source="sweep")
     try:
         check(made)
     except UsageError as error:
         raise UsageError(f"{label}: {error}") from error
-    return Point(label=label, recipe=made, seed=chosen)
+    return Point(label=label, recipe=made, seed=chosen, values=axes)
 
 
 def _short_names(targets: Sequence[str]) -> dict[str, str]:
@@ -174,5 +181,5 @@ def _short_names(targets: Sequence[str]) -> dict[str, str]:
 
 def _safe(value: Any) -> str:
     """A value as part of a folder's name: as YAML writes it, with a dash for whatever a shell or a path would mind."""
-    text = yaml.safe_dump(value, width=1000).partition("\n")[0].strip("'\"")
+    text = dump_yaml(value, width=1000).partition("\n")[0].strip("'\"")
     return re.sub(r"[^A-Za-z0-9._+-]", "-", text)

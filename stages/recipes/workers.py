@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
 
 from artifacts.errors import FedsynthError, InputError, UsageError
+from stages.plugins import load_same, sources
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -23,7 +25,9 @@ class Worker:
     def __init__(self, number: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), name=f"fedsynth-worker-{number}", daemon=True)
+        self.process = context.Process(
+            target=_serve, args=(theirs, sources()), name=f"fedsynth-worker-{number}", daemon=True
+        )
         self.process.start()
         theirs.close()
         self.task: Any = None
@@ -37,7 +41,7 @@ class Worker:
         """The task's result; its error is raised here."""
         try:
             succeeded, value = self.connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             self.process.join()
             raise InputError(
                 f"a worker process died (exit code {self.process.exitcode}); was memory short? Run again to go on."
@@ -77,22 +81,47 @@ class Workers:
             self.all.append(Worker(len(self.all)))
         return [worker for worker in self.all if worker.task is None]
 
+    def spread(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Any]]:
+        """Do all tasks, and give each one's number and result when it is done. This process does its part of them."""
+        left = deque(enumerate(tasks))
+        while left or any(worker.task is not None for worker in self.all):
+            for worker in self.idle(len(left)) if left else ():
+                worker.start(*left.popleft())
+                if not left:
+                    break
+            if left:
+                number, (function, arguments) = left.popleft()
+                yield number, function(*arguments)
+                ready = [worker for worker in self.all if worker.task is not None and worker.connection.poll()]
+            else:
+                ready = [self.next_finished()]
+            for worker in ready:
+                number = worker.task
+                yield number, worker.finish()
+
     def next_finished(self) -> Worker:
         busy: Sequence[Connection] = [worker.connection for worker in self.all if worker.task is not None]
         ready = wait(busy)[0]
         return next(worker for worker in self.all if worker.connection is ready)
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: Connection, plugins: Mapping[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    failed: FedsynthError | None = None
+    try:
+        load_same(plugins)
+    except FedsynthError as error:  # told with the first task
+        failed = error
     while True:
         try:
             function, arguments = connection.recv()
         except EOFError:
             return
         try:
+            if failed is not None:
+                raise failed
             answer = (True, function(*arguments))
-        except FedsynthError as error:
+        except (FedsynthError, OSError) as error:
             answer = (False, error)
         except Exception as error:
             answer = (False, RuntimeError(f"{type(error).__name__}: {error}"))

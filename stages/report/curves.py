@@ -9,11 +9,13 @@ from typing import Any
 from artifacts.errors import FedsynthError
 from artifacts.places import RunFolder
 from stages.account import account
-from stages.evaluate_communication import read_communication
+from stages.evaluate.communication import read_communication
 from stages.report.charts import Chart, Series, svg
-from stages.report.sent_files import SentFile
-from stages.run_epsilon import run_epsilon
+from stages.report.sent_files import SentFile, is_uncovered, tells_nothing
+from stages.run_folder.epsilon import run_epsilon
 from stages.words import epsilon_words, human_bytes, percent
+
+_NOTHING: dict[str, Any] = {"short": "∞", "words": [], "picture": None, "rows": [], "clients": [], "delta": None}
 
 
 def accuracy(run: RunFolder, by_round: Mapping[int, float], *, by_bytes: bool) -> dict[str, Any] | None:
@@ -63,8 +65,10 @@ def epsilon(
     run: RunFolder, by_round: Mapping[int, float], files: Sequence[SentFile], delta: float | None, *, by_client: bool
 ) -> dict[str, Any]:
     """`short` is a word for the head of the page."""
-    infinite = any(not file.events or file.disclosures or file.picked for file in files if file.who != "server")
-    nothing: dict[str, Any] = {"short": "∞", "words": [], "picture": None, "rows": [], "clients": [], "delta": delta}
+    if all(tells_nothing(file) for file in files):
+        return _NOTHING | {"short": "0", "words": ["Nothing that depends on private data was sent."], "delta": delta}
+    infinite = any(is_uncovered(file) for file in files if file.who != "server")
+    nothing = _NOTHING | {"delta": delta}
     if not any(file.events for file in files):
         words = "Nothing that left carries noise: ε is ∞. What it tells is listed under «What it discloses»."
         return nothing | {"words": [words]}
@@ -88,7 +92,7 @@ def epsilon(
     elif found.basis is not None:
         told.append(
             f"After round {max(found.after)}: ε = {epsilon_words(end.pld)} by privacy loss distributions, "
-            f"{epsilon_words(end.rdp)} by Rényi, at δ = {delta:g}; for {found.basis}, and the dearest client."
+            f"{epsilon_words(end.rdp)} by Rényi, at δ = {delta:g}; for {found.basis}, and the client that spent most."
         )
     if infinite and math.isfinite(end.pld):
         told.append("What the clients sent to the server is not covered: to the server itself ε is ∞.")

@@ -11,22 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from artifacts import keys, lineage
-from artifacts.commitments import opens
 from artifacts.digests import sha256_file
 from artifacts.errors import FedsynthError
-from artifacts.keys import Key
+from artifacts.formats import CONTENT, format_named
+from artifacts.identity import keys
+from artifacts.identity.commitments import opens
+from artifacts.identity.keys import Key
+from artifacts.kinds import KINDS
+from artifacts.ledgers import lineage
 from artifacts.metadata import InputRef
 from artifacts.places import Place, RunFolder
-from stages.report.sent_files import SentFile, metadata_of
+from stages.report.sent_files import REPLACED, SentFile, metadata_of
 
 Side = Literal["private", "left", "server", "given"]
-
-# What every round hands to the next: a graph of one round begins there.
-_HANDED_ON = ("model", "state", "proxy", "surrogate")
-
-# Signatures speak of files; nothing is made from them.
-_ABOUT_FILES = ("envelope", "head", "receipt")
 
 
 @dataclass(frozen=True)
@@ -67,6 +64,7 @@ class LineageReader:
     """Reads the graphs of a run; `sent` is what each participant sent, `private` whether commitments are opened."""
 
     def __init__(self, run: RunFolder, sent: Mapping[str, Sequence[SentFile]], *, private: bool) -> None:
+        sent = {who: [file for file in files if file.status != REPLACED] for who, files in sent.items()}
         self._run, self._sent, self._private = run, sent, private
         self._files: dict[str, tuple[Path, str, Side]] = {}
         for path in sorted(run.public.iterdir()) if run.public.is_dir() else ():
@@ -87,7 +85,7 @@ class LineageReader:
         result = Graph()
         for who, files in self._sent.items():
             for file in files:
-                if (file.round or 0) == round and file.sha256 and file.kind not in _ABOUT_FILES:
+                if (file.round or 0) == round and file.sha256 and not _is_signed(file.kind):
                     self._add(self._place(who).outbox / file.file, round, result)
         return result
 
@@ -103,7 +101,7 @@ class LineageReader:
             return key
         metadata = metadata_of(path)
         kind = metadata.kind if metadata is not None else path.suffix.lstrip(".")
-        earlier = metadata is not None and (metadata.round or 0) < round and kind in _HANDED_ON
+        earlier = metadata is not None and (metadata.round or 0) < round and KINDS[metadata.kind].handed_on
         graph.nodes[key] = Node(key, path.stem, who, kind, "given" if earlier else side)
         if metadata is None or earlier:
             return key
@@ -146,7 +144,7 @@ class LineageReader:
         if who not in self._opened:
             place = self._place(who)
             files = sorted(place.private.iterdir()) if place.private.is_dir() else []
-            mine = {sha256_file(p): p for p in files if p.suffix in (".safetensors", ".parquet")}
+            mine = {sha256_file(p): p for p in files if format_named(p) in CONTENT}
             try:
                 key = keys.read(place.key) if place.key.exists() else None
             except FedsynthError:
@@ -156,3 +154,8 @@ class LineageReader:
         if reference.sha256 is not None:
             return mine.get(reference.sha256)
         return next((path for digest, path in mine.items() if key is not None and opens(key, reference, digest)), None)
+
+
+def _is_signed(kind: str) -> bool:
+    """Signed statements are on files; nothing is made from them. An unreadable file has no kind."""
+    return kind in KINDS and KINDS[kind].is_signed

@@ -8,20 +8,21 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from artifacts import atomic
 from artifacts.disclosures import DISCLOSURES
-from artifacts.errors import InputError, UsageError
+from artifacts.errors import IncompleteError, InputError, UsageError
 from artifacts.kinds import Custody
 from artifacts.places import RunFolder
 from artifacts.publish import prepare
+from artifacts.writing import atomic
 from stages.audit import AuditReport, audit
+from stages.execution.progress import Report, Summary, silent
 from stages.pictures.palette import style
-from stages.progress import Report, Summary, silent
-from stages.report import curves, lineage_picture, private_side, verdict
+from stages.report import curves, exposure, lineage_picture, private_side, verdict
+from stages.report.layout import laid_out
 from stages.report.lineage_graph import LineageReader
 from stages.report.sent_files import SentFile, metadata_of, read_sent, table, totals_by_round
 from stages.report.sheets import MOST_SHEETS, sheets
-from stages.run_metrics import read_metrics, read_recipe, samples_secretly
+from stages.run_folder.metrics import read_metrics, read_recipe, samples_secretly
 from stages.words import counted, human_bytes, percent
 
 _FOLDER = Path(__file__).parent
@@ -33,37 +34,49 @@ def report(
     folder: Path,
     out: Path,
     *,
+    received: Sequence[Path] = (),
+    trust: str | None = None,
     delta: float | None = None,
     round: int | None = None,
     private: bool = False,
     force: bool = False,
     progress: Report = silent,
 ) -> Summary:
-    """Write the page. What is private stays out of it unless `private` asks for it; then the page is private too."""
-    run = RunFolder(folder)
-    if not run.clients.is_dir():
-        problem = "has no clients/" if folder.is_dir() else "is no folder"
-        raise InputError(f"{folder} {problem}: a run folder, as `fedsynth run` makes it, is needed.")
+    """Write the page of whatever `audit` audits. `received` and `trust`: as there.
+
+    What is private stays out of it unless `private` asks for it; then the page is private too.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder: give a run folder, a home, a participant's folder or an outbox.")
     if delta is not None and not 0 < delta < 1:
         raise UsageError(f"--delta must lie between 0 and 1, found {delta!r}.")
     custody: Custody = "private" if private else "public"
-    prepare(out, custody, force=force)
-    audited = audit(folder, report=progress)
-    context = _context(run, audited, delta=delta, round=round, private=private)
+    prepare(out, custody)
+    audited = audit(folder, received=received, trust=trust, report=progress)
+    with laid_out(folder, received) as run:
+        context = _context(run, audited, [folder, *received], delta=delta, round=round, private=private)
     html = _environment().get_template("page.html").render(context)
-    atomic.write(out, [html.encode()], force=force, mode=0o600 if private else 0o644)
+    page = html.encode(errors="backslashreplace")  # a file's name need not be text
+    atomic.write(out, [page], force=force, custody=custody)
     return {
         "out": str(out),
         "custody": custody,
         "passed": audited.passed,
+        "incomplete": isinstance(audited.error, IncompleteError),
         "verdict": context["verdict"]["line"],
-        "bytes": len(html.encode()),
+        "bytes": len(page),
         "left_out": context["left_out"],
     }
 
 
 def _context(
-    run: RunFolder, audited: AuditReport, *, delta: float | None, round: int | None, private: bool
+    run: RunFolder,
+    audited: AuditReport,
+    given: Sequence[Path],
+    *,
+    delta: float | None,
+    round: int | None,
+    private: bool,
 ) -> dict[str, Any]:
     recipe, metrics = read_recipe(run), read_metrics(run)
     secret = samples_secretly(run, recipe) and not private
@@ -78,30 +91,34 @@ def _context(
         left_out.append("accuracy, which was measured on private data")
         accuracy = {}
     left = [file for files in sent.values() for file in files]
-    found = verdict.told(audited, run.root, secret=secret)
+    found = verdict.told(audited, given, secret=secret)
     privacy = curves.epsilon(run, accuracy, [*left, *server], delta, by_client=not secret)
+    disclosed, measured = _disclosures(left), private_side.read(run) if private else None
+    attacked = measured["attacks"] if measured is not None else None
     pictures, every = sheets(run, sent | {"server": server})
     return {
-        "title": recipe.get("name") or run.root.resolve().name,
+        "title": recipe.get("name") or given[0].resolve().name,
         "about": recipe.get("about", ""),
         "private": private,
         "secret": secret,
         "left_out": left_out,
         "facts": _facts(run, accuracy, left, privacy, secret=secret),
         "verdict": found,
+        "records": exposure.records(audited),
+        "exposure": exposure.exposure(privacy, disclosed, secret=secret, attacked=attacked),
         "accuracy": curves.accuracy(run, accuracy, by_bytes=not secret),
         "epsilon": privacy,
         "by_round": list(totals_by_round(left)),
         "clients": [_client(name, files, delta) for name, files in sent.items()],
         "open_clients": len(sent) <= 1,
         "server": _client("server", server, delta),
-        "disclosures": _disclosures(left),
+        "disclosures": disclosed,
         "sheets": pictures,
         "more_sheets": every - len(pictures),
         "most_sheets": MOST_SHEETS,
         "lineage": [] if secret else _lineage(run, sent | {"server": server}, round, private=private),
         "made": _made(run, recipe, secret=secret),
-        "private_side": private_side.read(run) if private else None,
+        "private_side": measured,
         "palette": [(style(light).colour, style(dark).colour) for light, dark in zip(_LIGHT, _DARK, strict=True)],
         "css": (_FOLDER / "page.css").read_text(),
     }

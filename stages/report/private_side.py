@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from artifacts.formats.plain_data import read_json
 from artifacts.places import RunFolder
 
 _MOST_NUMBERS = 8  # of one measurement; the file has all
@@ -16,19 +16,24 @@ _NOT_MEASURED = ("round",)
 def read(run: RunFolder) -> dict[str, Any]:
     """The metrics that say that they are private, wherever they stand; and each client's records by class."""
     folders = [("–", run.metrics), *((name, run.clients / name / "private") for name in run.client_names())]
-    measured = []
+    measured, attacks = [], 0
     for who, folder in folders:
         for path in sorted(folder.glob("*.json")):
             found = _object(path)
+            attacks += "attack" in found
             if found.get("custody") == "private" and (numbers := list(_numbers(found))):
                 measured.append({"client": who, "file": path.name, "numbers": ", ".join(numbers[:_MOST_NUMBERS])})
-    return {"measured": measured, "partition": _partition(_object(run.simulation / "partition.json"))}
+    return {
+        "measured": measured,
+        "attacks": attacks,
+        "partition": _partition(_object(run.simulation / "partition.json")),
+    }
 
 
 def _object(path: Path) -> dict[str, Any]:
     """Empty for what is no metrics file: others may keep JSON there too."""
     try:
-        found = json.loads(path.read_text())
+        found = read_json(path)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -11,21 +11,23 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from artifacts import dataset_file, envelope_file, ledger, tensors_file
 from artifacts.errors import FedsynthError
+from artifacts.formats import describe
 from artifacts.kinds import KINDS
+from artifacts.ledgers import egress
 from artifacts.metadata import Metadata
 from artifacts.places import Place
 from stages.privacy.accountant import Epsilon, epsilon
 from stages.privacy.events import PLANNED_ID, PrivacyEvent, distinct
 from stages.words import epsilon_words
 
+REPLACED = "replaced"  # it left, and another file has its name now
 _LONG = 40  # files of one participant; of a longer list, rounds that differ in nothing but their number are one row
 
 
 @dataclass(frozen=True)
 class SentFile:
-    """`status` is empty for a file that stands in the outbox and in the ledger."""
+    """`status` is empty for a file that is in the outbox and in the ledger."""
 
     who: str
     file: str
@@ -56,20 +58,22 @@ class Row:
 def read_sent(place: Place) -> list[SentFile]:
     """By round and name. A ledger that cannot be read is the audit's to report; the outbox is listed all the same."""
     try:
-        entries = {entry.file: entry for entry in ledger.read(place.ledger).entries}
+        recorded = egress.read(place.ledger).entries
     except FedsynthError:
-        entries = {}
+        recorded = []
+    entries = {(entry.file, entry.sha256): entry for entry in recorded}
+    newest = {entry.file: entry.sha256 for entry in recorded}
     present = {path.name: path for path in place.outbox.iterdir()} if place.outbox.is_dir() else {}
     who = place.base.name
     found = [
         SentFile(
             who, e.file, e.kind, e.round, e.bytes, tuple(e.disclosures), tuple(e.privacy), e.picked, e.sha256,
-            "" if e.file in present else "sent or unfinished",
+            REPLACED if e.sha256 != newest[e.file] else "" if e.file in present else "sent or unfinished",
         )
         for e in entries.values()
     ]  # fmt: skip
     for name, path in present.items():
-        if name not in entries:
+        if name not in newest:
             found.append(_unrecorded(who, path))
     return sorted(found, key=lambda file: (file.round or 0, file.file))
 
@@ -79,7 +83,7 @@ def _unrecorded(who: str, path: Path) -> SentFile:
     metadata = metadata_of(path)
     if metadata is None:
         return SentFile(who, path.name, "unreadable", None, size, (), (), False, "", "not in the ledger")
-    told = metadata.disclosures, metadata.privacy, ledger.was_picked(metadata)
+    told = metadata.disclosures, metadata.privacy, egress.was_picked(metadata)
     return SentFile(who, path.name, metadata.kind, metadata.round, size, *told, "", "not in the ledger")
 
 
@@ -88,11 +92,7 @@ def metadata_of(path: Path) -> Metadata | None:
     if path.is_symlink() or not path.is_file():
         return None
     try:
-        if path.suffix == ".parquet":
-            return dataset_file.read_metadata(path)
-        if path.name.endswith(envelope_file.SUFFIX):
-            return envelope_file.read(path).metadata
-        return tensors_file.read_header(path)[0]
+        return describe(path).metadata
     except FedsynthError:
         return None
 
@@ -120,14 +120,24 @@ def _row(files: Sequence[SentFile], delta: float | None) -> Row:
     return Row(rounds, name, len(files), first.kind, size, first.disclosures, cost(first, delta), first.status)
 
 
+def tells_nothing(file: SentFile) -> bool:
+    """Whether no private record can change a bit of it: signatures, fresh keys."""
+    kind = KINDS.get(file.kind)
+    return kind is not None and not kind.from_data and not file.events and not file.disclosures
+
+
+def is_uncovered(file: SentFile) -> bool:
+    """Whether something in it depends on private data and has no noise."""
+    return not tells_nothing(file) and (bool(file.disclosures) or file.picked or not file.events)
+
+
 def cost(file: SentFile, delta: float | None) -> str:
     """ε of this file alone, in a word or two; `account` adds them up."""
-    kind = KINDS.get(file.kind)
-    if kind is not None and not kind.from_data and not file.events and not file.disclosures:
+    if tells_nothing(file):
         return "0"
     if file.who == "server" and not file.events:
         return "–"
-    if file.disclosures or file.picked or not file.events:
+    if is_uncovered(file):
         return "∞"
     if delta is None:
         return "finite"

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.errors import FedsynthError
+from artifacts.kinds import KINDS
 from artifacts.places import RunFolder
 from stages.data.png import encode_png
-from stages.pictures.sent_images import KINDS, SentImages, read_images
+from stages.pictures.sent_images import SentImages, read_images
 from stages.pictures.surrogates import spread
-from stages.report.sent_files import SentFile
+from stages.report.sent_files import REPLACED, SentFile
 
 MOST_SHEETS = 24
 _MOST_IMAGES = 60
@@ -40,10 +41,11 @@ def sheets(run: RunFolder, sent: Mapping[str, Sequence[SentFile]]) -> tuple[list
     wanted: list[tuple[Path, SentFile]] = []
     for who, files in sent.items():
         outbox = (run.server if who == "server" else run.client(who)).outbox
-        for kind in KINDS:
-            mine = [file for file in files if file.kind == kind and (outbox / file.file).is_file()]
+        for kind in [name for name, kind in KINDS.items() if kind.pictures]:
+            there = [file for file in files if file.kind == kind and file.status != REPLACED]
+            mine = [file for file in there if (outbox / file.file).is_file()]
             # What the server deals out are the clients' images again.
-            if mine and not (who == "server" and kind == "dataset"):
+            if mine and not (who == "server" and KINDS[kind].pictures == "bytes"):
                 wanted += [(outbox / file.file, file) for file in (mine if len(mine) < 2 else (mine[0], mine[-1]))]
     # Of many clients some, over all of them.
     chosen = spread(wanted, MOST_SHEETS)
@@ -52,19 +54,17 @@ def sheets(run: RunFolder, sent: Mapping[str, Sequence[SentFile]]) -> tuple[list
 
 def _sheet(path: Path, file: SentFile) -> Iterator[Sheet]:
     try:
-        found = read_images(path, file.kind)
+        found = read_images(path, file.kind, _MOST_IMAGES)
     except (FedsynthError, ValueError):
         return  # the audit says what is wrong with it
     images = found.images
     if not len(images):
         return
-    order = np.argsort(found.labels, kind="stable")
-    rows = np.array(spread(list(order), _MOST_IMAGES))
     who = "the server" if file.who == "server" else f"client {file.who}"
     when = f", round {file.round}" if file.round else ""
-    shown = f"{len(rows)} of {len(images)} images" if len(rows) < len(images) else f"{len(images)} images"
+    shown = f"{len(images)} of {found.total} images" if len(images) < found.total else f"{found.total} images"
     zoom = -(-_SHOWN // max(images.shape[2:]))
-    canvas = _grid(images[rows], columns=max(4, _ACROSS // ((images.shape[3] + _GAP) * zoom)))
+    canvas = _grid(images, columns=max(4, _ACROSS // ((images.shape[3] + _GAP) * zoom)))
     png = base64.b64encode(encode_png(canvas)).decode("ascii")
     yield Sheet(
         f"{file.kind} from {who}{when}",
@@ -79,7 +79,11 @@ def _scale(kind: str, found: SentImages) -> str:
     """How the pixels are shown."""
     if found.ends is not None:
         return f"Black is {found.ends[0]:.2g}, white {found.ends[1]:.2g}."
-    return "Shown clipped to −1 … 1, black to white; the pixels sent go beyond." if kind == "surrogate" else ""
+    return (
+        "Shown clipped to −1 … 1, black to white; the pixels sent go beyond."
+        if KINDS[kind].pictures == "clipped"
+        else ""
+    )
 
 
 def _grid(images: NDArray[np.uint8], *, columns: int) -> NDArray[np.uint8]:

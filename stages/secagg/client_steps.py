@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from artifacts import tensors_file
 from artifacts.digests import sha256_hex
 from artifacts.errors import InputError, UsageError, VerificationError
+from artifacts.formats import tensors_file
 from artifacts.metadata import MAX_ROUND
-from stages.progress import Summary
+from stages.execution.progress import Summary
 from stages.secagg import shamir
 from stages.secagg.member import NO_SESSION, Member, Secrets
 from stages.secagg.primitives import (
@@ -25,30 +25,31 @@ from stages.secagg.primitives import (
     sign,
     verify_key,
 )
-from stages.secagg.roster import Roster, read_roster
+from stages.secagg.roster import StepKeys, read_roster
 from stages.secagg.session import Session, keys_statement, read_session, signed, stacked
 
 
 def keys(out: Path, *, round: int, key: Path | None = None, client: str | None = None, force: bool = False) -> Summary:
     """Make two key pairs for the round, fresh from the operating system, and send their public halves, signed."""
-    member = Member.writing(out, key=key, client=client, force=force)
+    member = Member.writing(out, key=key, client=client)
     if not 1 <= round <= MAX_ROUND:
         raise UsageError(f"--round must be at least 1, found {round}.")
     cipher, mask = new_pair(), new_pair()
-    if not force and member.secrets_path(round).exists():
-        raise InputError(
-            f"{member.secrets_path(round)} already holds keys of round {round}. Add --force to begin the round anew."
-        )
-    member.once("keys", round, NO_SESSION, sha256_hex(cipher.public + mask.public))
-    member.forget_answered()
-    member.keep(Secrets(member.name, round, cipher.secret.hex(), mask.secret.hex()))
-    signature = sign(member.identity, keys_statement(member.name, round, cipher.public, mask.public))
-    tensors = {
-        "cipher_keys": stacked([cipher.public], KEY_BYTES),
-        "mask_keys": stacked([mask.public], KEY_BYTES),
-        "signatures": stacked([signature], SIGNATURE_BYTES),
-    }
-    digest = tensors_file.write(out, tensors, member.about("secagg-keys", "keys", round), force=force)
+    with member.alone():
+        before = member.secrets(round) if not force and member.secrets_path(round).exists() else None
+        if before is not None and before.cipher_secret:
+            # Made by a call that was interrupted, or sent: the same again. --force begins the round anew.
+            cipher, mask = (pair_of(bytes.fromhex(secret)) for secret in (before.cipher_secret, before.mask_secret))
+        member.once("keys", round, NO_SESSION, sha256_hex(cipher.public + mask.public))
+        member.forget_answered()
+        member.keep(before or Secrets(member.name, round, cipher.secret.hex(), mask.secret.hex()))
+        signature = sign(member.identity, keys_statement(member.name, round, cipher.public, mask.public))
+        tensors = {
+            "cipher_keys": stacked([cipher.public], KEY_BYTES),
+            "mask_keys": stacked([mask.public], KEY_BYTES),
+            "signatures": stacked([signature], SIGNATURE_BYTES),
+        }
+        digest = tensors_file.write(out, tensors, member.about("secagg-keys", "keys", round), force=force)
     return {"out": str(out), "sha256": digest, "client": member.name, "round": round}
 
 
@@ -58,24 +59,31 @@ def shares(
     *,
     roster: Path,
     least_threshold: int = 2,
+    least_clients: int = 2,
     key: Path | None = None,
     client: str | None = None,
     force: bool = False,
 ) -> Summary:
     """Check the list of keys; share the seed of the own mask and the secret mask key among all who are on it."""
-    member = Member.writing(out, key=key, client=client, force=force)
+    member = Member.writing(out, key=key, client=client)
     known = read_roster(roster)
     session = read_session(listed, known)
-    kept = member.secrets(session.round)
-    _check_own(session, member, kept, known, listed)
     if session.threshold < least_threshold:
         raise InputError(
             f"{listed} lets {session.threshold} clients end the round; this client wants at least {least_threshold}."
         )
-    member.once("shares", session.round, session.id, session.id)
-    if kept.ciphertexts is None:
-        kept = _shared(kept, session, known)
-        member.keep(kept)
+    if len(session.clients) < least_clients:
+        raise InputError(
+            f"{listed} has {len(session.clients)} clients; this client hides among at least {least_clients}. Ask the "
+            "server for the list of all."
+        )
+    with member.alone():
+        kept = member.secrets(session.round)
+        _check_own(session, member, kept, known, listed)
+        member.once("shares", session.round, session.id, session.id)
+        if kept.ciphertexts is None:
+            kept = _shared(kept, session, known)
+            member.keep(kept)
     assert kept.ciphertexts is not None
     width = len(kept.ciphertexts[0]) // 2
     tensors = {
@@ -96,7 +104,7 @@ def shares(
     }
 
 
-def _shared(kept: Secrets, session: Session, roster: Roster) -> Secrets:
+def _shared(kept: Secrets, session: Session, roster: StepKeys) -> Secrets:
     """A fresh seed; both secrets in shares, one pair of them encrypted for each client, itself included."""
     seed = system.token_bytes(KEY_BYTES)
     points = [session.point(name) for name in session.clients]
@@ -121,7 +129,7 @@ def _shared(kept: Secrets, session: Session, roster: Roster) -> Secrets:
     )
 
 
-def _check_own(session: Session, member: Member, kept: Secrets, roster: Roster, listed: Path) -> None:
+def _check_own(session: Session, member: Member, kept: Secrets, roster: StepKeys, listed: Path) -> None:
     """The list has this client, with the very keys that it made."""
     if member.name not in session.clients:
         raise InputError(f"{listed} does not have client {member.name!r}. Send its keys to the server.")

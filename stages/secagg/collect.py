@@ -12,16 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from artifacts import tensors_file
 from artifacts.errors import InputError, UsageError
+from artifacts.formats import tensors_file
+from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.metadata import InputRef, Metadata
 from artifacts.publish import prepare
-from artifacts.tensors_file import TensorArtifact
-from stages.progress import Summary
+from stages.execution.progress import Summary
+from stages.execution.versions import versions
 from stages.secagg import shamir
 from stages.secagg.primitives import KEY_BYTES, SEAL_BYTES, SIGNATURE_BYTES
 from stages.secagg.ring import Ring
-from stages.secagg.roster import Roster, read_roster
+from stages.secagg.roster import StepKeys, read_roster
 from stages.secagg.session import (
     Session,
     check_keys,
@@ -34,9 +35,8 @@ from stages.secagg.session import (
     stacked,
     survivors_statement,
 )
-from stages.secagg.terms import Terms
+from stages.secagg.terms import Terms, default_threshold
 from stages.secagg.vectors import Vectors
-from stages.versions import versions
 
 CIPHERTEXT_BYTES = 2 * shamir.SHARE_BYTES + SEAL_BYTES
 _COLLECTED = ("secagg-keys", "secagg-shares", "secagg-masked", "secagg-survivors")
@@ -53,7 +53,7 @@ def collect(
     force: bool = False,
 ) -> Summary:
     """Check what the clients sent in one step and write the list that goes down. `keys` is the round's list of keys."""
-    prepare(out, "downlink", force=force)
+    prepare(out, "downlink")
     known = read_roster(roster)
     if not files:
         raise UsageError("secagg collect needs at least one file.")
@@ -77,7 +77,7 @@ def collect(
     return _confirmed(_read(files, kind, session), session, known, out, force=force)
 
 
-def _keys(sent: dict[str, TensorArtifact], known: Roster, terms: Terms, out: Path, *, force: bool) -> Summary:
+def _keys(sent: dict[str, TensorArtifact], known: StepKeys, terms: Terms, out: Path, *, force: bool) -> Summary:
     clients = tuple(sent)
     rounds = {artifact.metadata.round for artifact in sent.values()}
     if len(rounds) != 1:
@@ -100,7 +100,7 @@ def _keys(sent: dict[str, TensorArtifact], known: Roster, terms: Terms, out: Pat
 
 def declared(terms: Terms, clients: int) -> dict[str, Any]:
     """What a list of so many clients' keys says beside them."""
-    threshold = clients // 2 + 1 if terms.threshold is None else terms.threshold
+    threshold = default_threshold(clients) if terms.threshold is None else terms.threshold
     params: dict[str, Any] = {"threshold": threshold, "modulus": terms.word_bits}
     try:
         check_threshold(threshold, clients)
@@ -113,7 +113,13 @@ def declared(terms: Terms, clients: int) -> dict[str, Any]:
 
 
 def _shares(
-    sent: dict[str, TensorArtifact], session: Session, known: Roster, receiver: str | None, out: Path, *, force: bool
+    sent: dict[str, TensorArtifact],
+    session: Session,
+    known: StepKeys,
+    receiver: str | None,
+    out: Path,
+    *,
+    force: bool,
 ) -> Summary:
     senders = tuple(sent)
     if receiver is not None and receiver not in session.clients:
@@ -144,7 +150,7 @@ def ciphertexts(artifact: TensorArtifact, senders: tuple[str, ...], receivers: t
     return found
 
 
-def _survivors(files: Sequence[Path], session: Session, known: Roster, out: Path, *, force: bool) -> Summary:
+def _survivors(files: Sequence[Path], session: Session, known: StepKeys, out: Path, *, force: bool) -> Summary:
     vectors = Vectors(session, known)
     for path in files:
         vectors.check(path)
@@ -152,28 +158,42 @@ def _survivors(files: Sequence[Path], session: Session, known: Roster, out: Path
     _check_enough(len(there), session, "sent a masked update")
     tensors = {"signatures": stacked([], SIGNATURE_BYTES)}
     params: dict[str, Any] = {"survivors": list(there), "signers": []}
-    about = _about("secagg-survivors", "mask", session.round, [], params, session.reference)
+    about = _about("secagg-survivors", "mask", session.round, [], params, session.reference, vectors.model)
     digest = tensors_file.write(out, tensors, about, force=force)
     return _summary(out, digest, session.round, survivors=list(there), dropped=sorted(set(vectors.peers) - set(there)))
 
 
-def _confirmed(sent: dict[str, TensorArtifact], session: Session, known: Roster, out: Path, *, force: bool) -> Summary:
+def _confirmed(
+    sent: dict[str, TensorArtifact], session: Session, known: StepKeys, out: Path, *, force: bool
+) -> Summary:
     first = next(iter(sent.values()))
+    model = _model(first)
     there, signatures = names(first, "survivors"), []
     for client, artifact in sent.items():
         if names(artifact, "survivors") != there:
             raise InputError(f"{artifact.path} signs another survivor list than {first.path}. Show all clients one.")
         if client not in there:
             raise InputError(f"{artifact.path} is by {client!r}, who is not among the survivors. Leave it out.")
+        if _model(artifact) != model:
+            raise InputError(f"{artifact.path} is for another model than {first.path}. Give all clients one.")
         signature = rows(artifact, "signatures", SIGNATURE_BYTES, (client,))[0]
-        known.check(client, signature, survivors_statement(session.id, there), artifact.path)
+        statement = survivors_statement(session.bound(str(model.sha256)), there)
+        known.check(client, signature, statement, artifact.path)
         signatures.append(signature)
     _check_enough(len(signatures), session, "signed the survivor list")
     tensors = {"signatures": stacked(signatures, SIGNATURE_BYTES)}
     params = {"survivors": list(there), "signers": list(sent)}
-    about = _about("secagg-survivors", "confirm", session.round, sent.values(), params, session.reference)
+    about = _about("secagg-survivors", "confirm", session.round, sent.values(), params, session.reference, model)
     digest = tensors_file.write(out, tensors, about, force=force)
     return _summary(out, digest, session.round, survivors=list(there), signers=list(sent))
+
+
+def _model(signed: TensorArtifact) -> InputRef:
+    """The model that a client's signature of the survivor list is about."""
+    models = [reference for reference in signed.metadata.inputs if reference.role == "model"]
+    if len(models) != 1 or models[0].sha256 is None:
+        raise InputError(f"{signed.path} does not name the model of its round. Get it again.")
+    return models[0]
 
 
 def _read(files: Sequence[Path], kind: str, session: Session | None = None) -> dict[str, TensorArtifact]:

@@ -8,24 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from artifacts import lineage, tensors_file
-from artifacts.commitments import commit
 from artifacts.errors import InputError, VerificationError
-from artifacts.gate import destination
+from artifacts.formats import tensors_file
+from artifacts.formats.tensors_file import TensorArtifact
+from artifacts.identity.commitments import commit
+from artifacts.ledgers import lineage
+from artifacts.ledgers.gate import destination
 from artifacts.metadata import InputRef
-from artifacts.tensors_file import TensorArtifact
-from stages.messages import exchanged
-from stages.methods.params.encoding import Encoding
-from stages.model_file import check_fits, read_model, round_of
+from stages.charging.spending import refuse_uncovered
+from stages.execution.progress import Summary
+from stages.execution.versions import versions
+from stages.methods.params.encoding import DeltaEncoding
+from stages.models.file import check_fits, read_model, round_of
+from stages.models.messages import exchanged
 from stages.privacy.events import output_digest
-from stages.progress import Summary
 from stages.secagg import masks, shamir
 from stages.secagg.member import Member, Secrets
 from stages.secagg.primitives import ForgeryError, unseal
 from stages.secagg.ring import Ring
 from stages.secagg.session import Session, names, signed
-from stages.spending import refuse_uncovered
-from stages.versions import versions
+from stages.secagg.terms import least_threshold
 
 
 def mask(
@@ -39,7 +41,7 @@ def mask(
     force: bool = False,
 ) -> Summary:
     """Write the masked update. `shares` is the server's list of who sent shares; these are the peers to mask with."""
-    member = Member.writing(out, key=key, client=client, force=force)
+    member = Member.writing(out, key=key, client=client)
     listed = tensors_file.read(shares, kind="secagg-shares")
     kept = member.secrets(listed.metadata.round)
     if not kept.cipher_secret:
@@ -48,7 +50,8 @@ def mask(
         raise InputError(f"{member.name!r} sent no shares in round {kept.round}: run `secagg shares` first.")
     session = kept.opened
     received = _received(listed, session, member, kept)
-    source = _source(update, read_model(model), session, member)
+    start = read_model(model)
+    source = _source(update, start, session, member)
     ring, encoding = ring_of(source, session)
     vector: Any = masks.flat(source.tensors, np.dtype(np.float32))
     try:
@@ -58,7 +61,7 @@ def mask(
     peers = {name: session.mask_keys[name] for name in received if name != member.name}
     covered = masks.masked(
         steps, client=member.name, seed=bytes.fromhex(kept.seed), secret=bytes.fromhex(kept.mask_secret),
-        publics=peers, session=session.id,
+        publics=peers, session=session.bound(start.sha256),
     )  # fmt: skip
     shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
     tensors = masks.shaped(ring.signed(covered), shapes)
@@ -71,9 +74,9 @@ def mask(
     simulation = about.simulation or source.metadata.simulation
     about = replace(about, versions=versions("cryptography", "numpy"), simulation=simulation)
     about = replace(about, params=signed(about, tensors, member.identity))
-    refuse_uncovered(member.key_path, about.privacy, about.disclosures)
+    refuse_uncovered(member.key_path, about.privacy, about.disclosures, [update])
     member.once("mask", session.round, session.id, output_digest(tensors))
-    member.keep(replace(kept, received=received))
+    member.keep(replace(kept, received=received, model=start.sha256))
     digest = tensors_file.write(out, tensors, about, force=force)
     return {
         "out": str(out),
@@ -156,6 +159,7 @@ class _Noise:
     clip_norm: float
     noise_multiplier: float
     least_clients: int
+    colluders: int
 
 
 def ring_of(source: TensorArtifact, session: Session) -> tuple[Ring, dict[str, Any]]:
@@ -172,6 +176,13 @@ def ring_of(source: TensorArtifact, session: Session) -> tuple[Ring, dict[str, A
     if session.reach is not None:
         raise InputError(
             f"{source.path} carries a share of noise, which has its own grid. Collect the keys without --range."
+        )
+    sound = least_threshold(len(session.clients), noise.colluders)
+    if session.threshold < sound:
+        raise InputError(
+            f"{source.path} counts with {noise.colluders} clients that side with the server; of {len(session.clients)} "
+            f"clients at least {sound} must stay then, the list of keys says {session.threshold}. Collect the keys "
+            f"with --threshold {sound} or more."
         )
     if session.threshold < noise.least_clients:
         raise InputError(
@@ -193,12 +204,14 @@ def _noise_of(source: TensorArtifact) -> _Noise | None:
     if source.metadata.kind != "message" or not any(e.get("unit") == "client" for e in source.metadata.privacy):
         return None
     try:
-        params = Encoding.from_mapping(source.metadata.params)
+        params = DeltaEncoding.from_mapping(source.metadata.params)
         if params.noise_multiplier is None or params.clip_norm is None or params.least_clients is None:
             raise ValueError("its noise is not described")
     except ValueError as error:
         raise InputError(f"{source.path} does not say what noise it carries: {error}. Encode it again.") from error
-    return _Noise(params.clip_norm, params.noise_multiplier / params.shares**0.5, params.least_clients)
+    return _Noise(
+        params.clip_norm, params.noise_multiplier / params.shares**0.5, params.least_clients, params.colluders or 0
+    )
 
 
 def _inputs(source: TensorArtifact, member: Member) -> list[InputRef]:

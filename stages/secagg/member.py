@@ -8,22 +8,26 @@ whole private folder deceives itself: no program on its own disk can notice.)
 
 from __future__ import annotations
 
-import json
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from artifacts import atomic, chain, keys
 from artifacts.digests import ZEROS, canonical_json, is_sha256
 from artifacts.errors import InputError, VerificationError
-from artifacts.keys import Key
+from artifacts.formats.plain_data import read_json
+from artifacts.identity import keys
+from artifacts.identity.keys import Key
+from artifacts.identity.owner import refuse_shared
+from artifacts.ledgers import chain
 from artifacts.metadata import InputRef, Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare
+from artifacts.writing import atomic, locks
+from stages.charging.spending import key_of
+from stages.execution.versions import versions
 from stages.secagg.roster import signing_key
 from stages.secagg.session import Session
-from stages.spending import key_of
-from stages.versions import versions
 
 Step = Literal["keys", "shares", "mask", "confirm", "unmask"]
 _ORDER: tuple[Step, ...] = ("keys", "shares", "mask", "confirm", "unmask")
@@ -44,6 +48,7 @@ class Secrets:
     verify_keys: dict[str, str] | None = None  # of those on the list
     ciphertexts: list[str] | None = None  # what it sent: the same list gets the same answer
     received: dict[str, list[str]] | None = None  # by peer: the shares of its seed and of its mask key
+    model: str = ""  # the digest of the model that its masked update is for
 
     def __repr__(self) -> str:
         return f"Secrets({self.client}, round {self.round}, …)"
@@ -67,8 +72,8 @@ class Member:
     key: Key
 
     @classmethod
-    def writing(cls, out: Path, *, key: Path | None, client: str | None, force: bool) -> Member:
-        prepare(out, "outbound", force=force)
+    def writing(cls, out: Path, *, key: Path | None, client: str | None) -> Member:
+        prepare(out, "outbound")
         name, path = client_of(out, client), key_of(out, key)
         return cls(name, path, keys.read(path))
 
@@ -90,18 +95,26 @@ class Member:
             simulation=self.key.simulation, versions=versions("cryptography"), **fields,
         )  # fmt: skip
 
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """While something is drawn that must be kept and sent as one: the same step in another process waits."""
+        return locks.held(self.key_path.parent, "fedsynth secagg", wait=True, name="secagg")
+
     def keep(self, secrets: Secrets) -> None:
-        text = canonical_json({"schema": _SCHEMA, **vars(secrets)})
-        atomic.write(self.secrets_path(secrets.round), [text.encode() + b"\n"], force=True, mode=0o600)
+        fields = {"schema": _SCHEMA, **vars(secrets)}
+        text = canonical_json({**fields, "mac": self._mac(fields)})
+        atomic.write(self.secrets_path(secrets.round), [text.encode() + b"\n"], force=True, custody="private")
+
+    def _mac(self, fields: dict[str, Any]) -> str:
+        """By which a file that another hand changed is known, whatever was changed in it."""
+        return keys.hmac_sha256(self.key.derive("secagg secrets"), canonical_json(fields).encode()).hex()
 
     def secrets(self, round: int | None) -> Secrets:
         """What the client keeps of this round."""
         path = self.secrets_path(round or 0)
         try:
-            if path.stat().st_mode & 0o077:
-                raise InputError(f"{path} can be read by others. Run: chmod 600 {path}")
-            fields = json.loads(path.read_bytes())
-            if fields.pop("schema") != _SCHEMA:
+            refuse_shared(path.stat(), path, "the file of secrets")
+            fields = read_json(path)
+            if fields.pop("mac") != self._mac(fields) or fields.pop("schema") != _SCHEMA:
                 raise ValueError
             secrets = Secrets(**fields)
             if secrets.session is not None:
@@ -110,7 +123,7 @@ class Member:
             raise InputError(f"{self.name!r} has no secrets of round {round} at {path}. Begin: secagg keys.") from None
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}.") from error
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise InputError(f"{path} is damaged: this client cannot go on in round {round}.") from None
         if (secrets.client, secrets.round) != (self.name, round):
             raise InputError(f"{path} is of client {secrets.client!r}, round {secrets.round}, not of {self.name!r}.")
@@ -121,6 +134,8 @@ class Member:
         with chain.locked(self.book, _is_entry) as log:
             mine = [entry for entry in log.read().entries if entry["round"] == round]
             if step == "keys":
+                if [entry["output"] for entry in mine if entry["entry"] == "keys"][-1:] == [output]:
+                    return
                 if any(entry["entry"] == "mask" for entry in mine):
                     raise VerificationError(_refusal(self.book, "masked its update", round))
             else:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from artifacts import keys
-from artifacts import roster as rosters
 from artifacts.errors import VerificationError
+from artifacts.identity import keys
+from artifacts.identity import roster as rosters
 from stages.secagg.primitives import ForgeryError, check_signature
 
 
 @dataclass(frozen=True)
-class Roster:
+class StepKeys:
     """Verify keys by client name."""
 
     path: Path
@@ -38,6 +38,6 @@ def signing_key(key: keys.Key) -> bytes:
     return rosters.signing_key(key, "secagg")
 
 
-def read_roster(path: Path) -> Roster:
+def read_roster(path: Path) -> StepKeys:
     everybody = rosters.read_roster(path).clients
-    return Roster(path, {name: known["secagg"] for name, known in everybody.items()})
+    return StepKeys(path, {name: known["secagg"] for name, known in everybody.items()})

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from artifacts import tensors_file
+from artifacts.digests import canonical_json, sha256_hex
 from artifacts.errors import InputError, VerificationError
+from artifacts.formats import tensors_file
+from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.metadata import InputRef, Metadata, MetadataError, check_client_name
-from artifacts.tensors_file import TensorArtifact
 from stages.privacy.events import output_digest
 from stages.secagg.primitives import KEY_BYTES, SIGNATURE_BYTES, ForgeryError, check_public, sign
 from stages.secagg.ring import Ring
-from stages.secagg.roster import Roster
+from stages.secagg.roster import StepKeys
 
 LEAST_CLIENTS = 2
 _FIELDS = {"clients", "threshold", "modulus", "range", "bits"}
@@ -54,6 +55,14 @@ class Session:
     def reference(self) -> InputRef:
         return InputRef(role="keys", kind="secagg-keys", sha256=self.id)
 
+    def bound(self, model: str) -> str:
+        """What masks and signatures of this session are bound to: the list of keys, and the model that updates are for.
+
+        Masks of different models do not cancel. Else a server could give all but one client a model whose updates it
+        knows, and have that one's update as what is left of the sum (privacy contract, rule 34).
+        """
+        return sha256_hex(canonical_json({"session": self.id, "model": model}).encode())
+
     def seed_context(self, client: str) -> dict[str, str]:
         """What the commitment to a client's seed is bound to."""
         return {"session": self.id, "client": client}
@@ -72,9 +81,14 @@ def keys_statement(client: str, round: int, cipher_key: bytes, mask_key: bytes) 
     return {"step": "keys", "client": client, "round": round, **keys}
 
 
-def survivors_statement(session: str, survivors: tuple[str, ...]) -> dict[str, Any]:
-    """What every client signs of the survivor list that it was shown."""
-    return {"step": "survivors", "session": session, "survivors": list(survivors)}
+def survivors_statement(bound: str, survivors: tuple[str, ...]) -> dict[str, Any]:
+    """What every client signs of the survivor list that it was shown, `bound` to the session and its model."""
+    return {"step": "survivors", "session": bound, "survivors": list(survivors)}
+
+
+def model_reference(digest: str) -> InputRef:
+    """The model that a round's updates are for, as a later step names it."""
+    return InputRef(role="model", kind="model", sha256=digest)
 
 
 def check_threshold(threshold: int, clients: int) -> None:
@@ -87,7 +101,7 @@ def check_threshold(threshold: int, clients: int) -> None:
         )
 
 
-def read_session(path: Path, roster: Roster) -> Session:
+def read_session(path: Path, roster: StepKeys) -> Session:
     """The server's list of keys, every signature checked against the roster."""
     listed = tensors_file.read(path, kind="secagg-keys")
     params = listed.metadata.params
@@ -166,7 +180,7 @@ def signed(metadata: Metadata, tensors: Mapping[str, Any], identity: bytes) -> d
     return {**metadata.params, "signature": sign(identity, _statement(metadata, tensors)).hex()}
 
 
-def check_signed(artifact: TensorArtifact, roster: Roster) -> None:
+def check_signed(artifact: TensorArtifact, roster: StepKeys) -> None:
     """Refuse a file that is not, to the last value, what the client whom it names signed."""
     found = artifact.metadata.params.get("signature")
     try:

@@ -11,12 +11,25 @@ LEAST_BITS, MOST_BITS = 2, 53  # 53: what float64 holds exactly
 PANEL = "For the list of keys"
 
 
+def least_threshold(clients: int, colluders: int = 0) -> int:
+    """More than half, or a lying server could ask each half for its kind of share; those who side with it count extra.
+
+    With c of them t > (n + c)/2 would do. One more for each is simple, and leaves room.
+    """
+    return clients // 2 + 1 + colluders
+
+
+def default_threshold(clients: int, colluders: int = 0) -> int:
+    """Two thirds of the clients: room for dropouts, and for a sixth of them to side with the server."""
+    return max(least_threshold(clients, colluders), -(-2 * clients // 3))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Terms(HyperParameters):
     """The terms of a round of secure aggregation. Noise shares bring their own grid: no range and no bits then."""
 
     threshold: int | None = hyper(
-        None, "So many clients must stay to the end: more than half of them, and just that if not given.",
+        None, "So many clients must stay to the end: more than half of them, two thirds if not given.",
         symbol="t", panel=PANEL,
     )  # fmt: skip
     range: float | None = hyper(

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from artifacts import lineage, tensors_file
+from artifacts.digests import canonical_json
 from artifacts.errors import InputError, UsageError, VerificationError
+from artifacts.formats import tensors_file
+from artifacts.formats.tensors_file import TensorArtifact
+from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
 from artifacts.publish import prepare
-from artifacts.tensors_file import TensorArtifact
-from stages.privacy.events import PrivacyEvent
-from stages.progress import Report, Summary, silent
+from stages.execution.progress import Report, Summary, silent
+from stages.execution.versions import versions
+from stages.models.next_model import events_of
 from stages.secagg import masks, shamir
 from stages.secagg.primitives import KEY_BYTES, SIGNATURE_BYTES, commitment, pair_of
-from stages.secagg.roster import Roster, read_roster
+from stages.secagg.roster import StepKeys, read_roster
 from stages.secagg.session import Session, check_signed, names, read_session, rows, survivors_statement
 from stages.secagg.vectors import Vectors
-from stages.versions import versions
 
 Result = Literal["mean", "sum"]
 
@@ -42,15 +43,16 @@ def secure_sum(
 
     `files` are the survivors' masked updates and at least t answers to the request to unmask.
     """
-    prepare(out, "server", force=force)
+    prepare(out, "server")
     known = read_roster(roster)
     session = read_session(keys, known)
-    there = _survivors(survivors, session, known)
     masked, answers = _sorted(files)
     vectors = Vectors(session, known)
     for number, path in enumerate(masked, start=1):
         vectors.add(path)
         report(number, len(masked), path.name)
+    bound = session.bound(str(vectors.model.sha256))
+    there = _survivors(survivors, session, known, bound)
     _check_same(tuple(sorted(vectors.owners)), there, survivors)
     dropped = tuple(sorted(set(vectors.peers) - set(there)))
     listed = tensors_file.read(shares, kind="secagg-shares")
@@ -64,7 +66,7 @@ def secure_sum(
             raise _wrong(client, "mask key")
     total, ring = vectors.total, vectors.ring
     publics = {client: session.mask_keys[client] for client in there}
-    masks.uncover(total, session=session.id, seeds=seeds, dropped=secrets, publics=publics)
+    masks.uncover(total, session=bound, seeds=seeds, dropped=secrets, publics=publics)
     whole: Any = ring.signed(total)
     # Under noise shares nothing is looked at: no wrap-around may stop a round after noise was added (rule 23).
     if ring.reach is not None and not ring.holds(whole, len(there)):
@@ -94,8 +96,8 @@ def secure_sum(
     }
 
 
-def _survivors(path: Path, session: Session, known: Roster) -> tuple[str, ...]:
-    """The countersigned list."""
+def _survivors(path: Path, session: Session, known: StepKeys, bound: str) -> tuple[str, ...]:
+    """The countersigned list, by clients who masked for the same model."""
     listed = tensors_file.read(path, kind="secagg-survivors")
     session.check_member(listed.metadata, path)
     there, signers = names(listed, "survivors"), names(listed, "signers")
@@ -105,7 +107,7 @@ def _survivors(path: Path, session: Session, known: Roster) -> tuple[str, ...]:
             "signatures of `secagg confirm`."
         )
     for signer, signature in zip(signers, rows(listed, "signatures", SIGNATURE_BYTES, signers), strict=True):
-        known.check(signer, signature, survivors_statement(session.id, there), path)
+        known.check(signer, signature, survivors_statement(bound, there), path)
     return there
 
 
@@ -131,7 +133,7 @@ def _check_same(owners: tuple[str, ...], there: tuple[str, ...], survivors: Path
 
 
 def _answers(
-    paths: Sequence[Path], session: Session, known: Roster, there: tuple[str, ...], dropped: tuple[str, ...]
+    paths: Sequence[Path], session: Session, known: StepKeys, there: tuple[str, ...], dropped: tuple[str, ...]
 ) -> list[TensorArtifact]:
     """At least t answers to the same request, each by another survivor."""
     answers: dict[str, TensorArtifact] = {}
@@ -190,15 +192,8 @@ def _wrong(client: str, what: str) -> VerificationError:
 
 
 def _events(vectors: Vectors) -> tuple[dict[str, Any], ...]:
-    """Shares of noise become one event of the sum: what the round costs each client that took part."""
-    if not vectors.encoding:
-        return ()
-    try:
-        events = [PrivacyEvent.from_json(fields) for fields in vectors.events]
-        first = events[0].to_json()
-        if any({**event.to_json(), "id": first["id"]} != first for event in events):
-            raise ValueError("the events of the masked updates differ")
-    except (ValueError, TypeError, IndexError) as error:
-        raise InputError(f"the masked updates cannot be charged: {error}. Encode all alike.") from error
-    ids = "\n".join(sorted(event.id for event in events))
-    return ({**first, "id": hashlib.sha256(f"fedsynth/1 secagg sum\n{ids}".encode()).hexdigest()},)
+    """Shares of noise become one event of the sum, what the round costs each client; so do events about records."""
+    kinds = {canonical_json([{**event, "id": ""} for event in events]) for events in vectors.events}
+    if vectors.encoding and (len(kinds) != 1 or not vectors.events[0]):
+        raise InputError("the masked updates cannot be charged: their events differ. Encode all alike.")
+    return events_of(vectors.events)

@@ -10,31 +10,34 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from artifacts import tensors_file
 from artifacts.digests import canonical_json, sha256_hex
 from artifacts.errors import InputError, VerificationError
-from artifacts.tensors_file import TensorArtifact
-from stages.progress import Summary
+from artifacts.formats import tensors_file
+from artifacts.formats.tensors_file import TensorArtifact
+from artifacts.ledgers.gate import destination
+from artifacts.metadata import Metadata
+from artifacts.writing import atomic
+from stages.execution.progress import Summary
 from stages.secagg import shamir
 from stages.secagg.member import Member, Secrets
 from stages.secagg.primitives import SIGNATURE_BYTES, sign
-from stages.secagg.roster import Roster
-from stages.secagg.session import Session, names, rows, signed, stacked, survivors_statement
+from stages.secagg.roster import StepKeys
+from stages.secagg.session import Session, model_reference, names, rows, signed, stacked, survivors_statement
 
 
 def confirm(
     survivors: Path, out: Path, *, key: Path | None = None, client: str | None = None, force: bool = False
 ) -> Summary:
     """Sign the survivor list that this client was shown. It signs one a round."""
-    member = Member.writing(out, key=key, client=client, force=force)
+    member = Member.writing(out, key=key, client=client)
     listed = tensors_file.read(survivors, kind="secagg-survivors")
     kept = member.secrets(listed.metadata.round)
     session, there = _check_list(listed, kept, member)
-    statement = survivors_statement(session.id, there)
+    statement = survivors_statement(session.bound(kept.model), there)
     member.once("confirm", session.round, session.id, sha256_hex(canonical_json(statement).encode()))
     tensors = {"signatures": stacked([sign(member.identity, statement)], SIGNATURE_BYTES)}
     about = member.about(
-        "secagg-survivors", "confirm", session.round, session.reference,
+        "secagg-survivors", "confirm", session.round, session.reference, model_reference(kept.model),
         params={"survivors": list(there), "signers": [member.name]},
     )  # fmt: skip
     digest = tensors_file.write(out, tensors, about, force=force)
@@ -45,11 +48,16 @@ def unmask(
     confirmed: Path, out: Path, *, key: Path | None = None, client: str | None = None, force: bool = False
 ) -> Summary:
     """Answer the round's one request to unmask, then forget the round's secrets."""
-    member = Member.writing(out, key=key, client=client, force=force)
+    member = Member.writing(out, key=key, client=client)
     listed = tensors_file.read(confirmed, kind="secagg-survivors")
     kept = member.secrets(listed.metadata.round)
+    answered = None if force else _answered(listed, kept, member, out)
+    if answered is not None:
+        member.keep(kept)  # whoever forgot them may have been killed before the disk had
+        atomic.note_kept(answered.path)
+        return _summary(out, answered.sha256, answered.metadata)
     session, there = _check_list(listed, kept, member)
-    statement = survivors_statement(session.id, there)
+    statement = survivors_statement(session.bound(kept.model), there)
     request = sha256_hex(canonical_json(statement).encode())
     if member.did("confirm", session.round) not in (None, request):
         raise VerificationError(
@@ -72,14 +80,23 @@ def unmask(
     digest = tensors_file.write(out, tensors, about, force=force)
     # Whoever takes this disk later finds nothing to put beside what the server has kept of the round.
     member.keep(Secrets(member.name, session.round))
-    return {
-        "out": str(out),
-        "sha256": digest,
-        "client": member.name,
-        "round": session.round,
-        "survivors": list(there),
-        "dropped": list(dropped),
-    }
+    return _summary(out, digest, about)
+
+
+def _summary(out: Path, digest: str, about: Metadata) -> Summary:
+    told = {name: about.params[name] for name in ("survivors", "dropped")}
+    return {"out": str(out), "sha256": digest, "client": about.client, "round": about.round, **told}
+
+
+def _answered(listed: TensorArtifact, kept: Secrets, member: Member, out: Path) -> TensorArtifact | None:
+    """The answer to this very list, where it is written and the secrets are forgotten."""
+    path = destination(out)
+    if kept.cipher_secret or not path.is_file() or member.did("unmask", kept.round) is None:
+        return None
+    found = tensors_file.read(path, kind="secagg-unmask")
+    about = found.metadata
+    same = (about.client, about.round) == (member.name, kept.round)
+    return found if same and about.params["survivors"] == list(names(listed, "survivors")) else None
 
 
 def _check_list(listed: TensorArtifact, kept: Secrets, member: Member) -> tuple[Session, tuple[str, ...]]:
@@ -115,7 +132,8 @@ def _check_signers(listed: TensorArtifact, session: Session, there: tuple[str, .
             f"{listed.path} is signed by {len(signers)} of the survivors, {session.threshold} are needed. Each runs "
             "`secagg confirm`, and the server collects the signatures."
         )
-    known = Roster(listed.path, {name: bytes.fromhex(public) for name, public in (kept.verify_keys or {}).items()})
-    statement = survivors_statement(session.id, there)
+    known = StepKeys(listed.path, {name: bytes.fromhex(public) for name, public in (kept.verify_keys or {}).items()})
+    # Whoever masked an update for another model signed another statement: its masks would not vanish from the sum.
+    statement = survivors_statement(session.bound(kept.model), there)
     for signer, signature in zip(signers, rows(listed, "signatures", SIGNATURE_BYTES, signers), strict=True):
         known.check(signer, signature, statement, listed.path)

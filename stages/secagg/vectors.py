@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from artifacts import tensors_file
 from artifacts.errors import InputError
-from artifacts.metadata import InputRef
-from artifacts.tensors_file import TensorArtifact
+from artifacts.formats import tensors_file
+from artifacts.formats.safetensors_layout import TensorSpec
+from artifacts.formats.tensors_file import TensorArtifact
+from artifacts.metadata import InputRef, Metadata
+from stages.declared import check_params
 from stages.secagg.masks import Words
 from stages.secagg.ring import Ring
-from stages.secagg.roster import Roster
+from stages.secagg.roster import StepKeys
 from stages.secagg.session import Session, check_signed, names
 
 _AGREED = ("peers", "step", "most", "encoding")
@@ -22,11 +26,11 @@ _AGREED = ("peers", "step", "most", "encoding")
 class Vectors:
     """Reads them one at a time: memory is one sum and one file, whatever the number of clients."""
 
-    def __init__(self, session: Session, roster: Roster) -> None:
+    def __init__(self, session: Session, roster: StepKeys) -> None:
         self._session, self._roster = session, roster
         self.owners: dict[str, Path] = {}
         self.references: list[InputRef] = []
-        self.events: list[dict[str, Any]] = []
+        self.events: list[list[dict[str, Any]]] = []  # of each client
         self.disclosures: set[str] = set()
         self.simulation = False
         self._first: Path | None = None
@@ -78,7 +82,7 @@ class Vectors:
 
     def check(self, path: Path) -> TensorArtifact:
         """The file is of this session, signed by its client, and like the others."""
-        artifact = tensors_file.read(path, kind="secagg-masked")
+        artifact = tensors_file.read(path, kind="secagg-masked", fits=functools.partial(self._check_shapes, path))
         metadata, client = artifact.metadata, str(artifact.metadata.client)
         self._session.check_member(metadata, path)
         check_signed(artifact, self._roster)
@@ -87,10 +91,16 @@ class Vectors:
         self._check_like(artifact, client)
         self.owners[client] = path
         self.references.append(InputRef(role="masked", kind="secagg-masked", sha256=artifact.sha256))
-        self.events += [dict(event) for event in metadata.privacy]
+        self.events.append([dict(event) for event in metadata.privacy])
         self.disclosures |= set(metadata.disclosures)
         self.simulation |= metadata.simulation
         return artifact
+
+    def _check_shapes(self, path: Path, metadata: Metadata, specs: Sequence[TensorSpec]) -> None:
+        """By the header alone: a file of any size is refused before it is read."""
+        check_params(path, metadata)
+        if self._first is not None and {spec.name: spec.shape for spec in specs} != self.shapes:
+            raise InputError(f"{path} has other tensors than {self._first}. Mask all updates of a round alike.")
 
     def _check_like(self, artifact: TensorArtifact, client: str) -> None:
         path, params = artifact.path, artifact.metadata.params

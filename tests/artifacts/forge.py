@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from artifacts import dataset_file, parquet_layout, seal, tensors_file
 from artifacts.digests import ZEROS, canonical_json
 from artifacts.errors import InputError
+from artifacts.formats import dataset_file, parquet_layout, seal, tensors_file
+from artifacts.identity import dsse
 from artifacts.metadata import Metadata
 
 VERSIONS = {"fedsynth": "0"}
@@ -103,9 +104,16 @@ def forge_tensors(data, *, table=None, fields=None, payload=None, text=None, man
         fields(about)
     line = canonical_json(about)
     found["__metadata__"]["fedsynth"] = text(line) if text else line
-    unsealed = frame(mangle(json.dumps(found, separators=(",", ":"))))
+    return sealed_tensors(mangle(json.dumps(found, separators=(",", ":"))), payload)
+
+
+def sealed_tensors(header, payload):
+    """Header text with zeros for its seal, and payload, as a sealed file."""
+    unsealed = frame(header)
     digits = rf"\"seal_sha256\":\"{ZEROS}".encode()
     position = unsealed.find(digits) + len(digits) - 64
+    if position < len(digits) - 64:
+        return unsealed + payload  # nowhere to put one
     return unsealed[:position] + seal.compute(unsealed, position).encode() + unsealed[position + 64 :] + payload
 
 
@@ -215,3 +223,54 @@ def image_table(pngs, labels, paths=None):
         [pa.array(pngs, pa.binary()), pa.array(paths or [None] * len(pngs), pa.string())], fields=list(IMAGE)
     )
     return pa.table({"image": images, "label": pa.array(labels, pa.int64())})
+
+
+def footer_text(data, about, huggingface=None):
+    """The dataset with these metadata, which are what they may, sealed anew."""
+    texts = {b"fedsynth": about.encode()} | ({} if huggingface is None else {b"huggingface": huggingface.encode()})
+
+    def change(footer):
+        for pair in footer["5:list<struct>"]:
+            pair["2:binary"] = texts.get(pair["1:binary"], pair["2:binary"])
+
+    return forge_footer(data, change)
+
+
+# Logs, envelopes, PNG
+
+
+def chained(entries):
+    """Entries as the lines of a log, chained to one another where they have what a link needs."""
+    lines, head = [], ZEROS
+    for number, entry in enumerate(entries, start=1):
+        if isinstance(entry, dict) and isinstance(entry.get("previous"), str) and type(entry.get("seq")) is int:
+            entry = {**entry, "previous": head, "seq": number}
+        line = spelt(entry).encode()
+        lines.append(line + b"\n")
+        head = hashlib.sha256(line).hexdigest()
+    return b"".join(lines)
+
+
+def enveloped(statement, secrets):
+    """Any statement as a line of an envelope file, signed with these keys."""
+    envelope = dsse.Envelope(spelt(statement).encode(), {})
+    for secret in secrets:
+        envelope = envelope.signed(secret)
+    return envelope.line()
+
+
+def spelt(value):
+    """Canonical JSON, and of what has none (NaN) what comes next to it."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def checksummed(data):
+    """A PNG with the checksums that its chunks deserve, as far as it has chunks."""
+    position, out = 8, bytearray(data)
+    while position + 12 <= len(out):
+        end = position + 8 + int.from_bytes(out[position : position + 4], "big")
+        if end + 4 > len(out):
+            break
+        out[end : end + 4] = zlib.crc32(out[position + 4 : end]).to_bytes(4, "big")
+        position = end + 4
+    return bytes(out)

@@ -7,8 +7,8 @@ import stat
 
 import pytest
 
-from artifacts import atomic
 from artifacts.errors import InputError
+from artifacts.writing import atomic
 
 
 def names(folder):

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from artifacts import dataset_file
 from artifacts.errors import InputError
+from artifacts.formats import dataset_file
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from artifacts import dataset_file, parquet_layout
 from artifacts.errors import InputError
+from artifacts.formats import dataset_file, parquet_layout
 
 
 @pytest.fixture

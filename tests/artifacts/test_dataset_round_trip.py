@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artifacts import dataset_file
 from artifacts.errors import InputError
+from artifacts.formats import dataset_file
 
 
 @pytest.fixture(scope="module")
@@ -116,5 +116,5 @@ def test_a_label_out_of_range_is_not_written(tmp_path, forge, label):
 )
 def test_params_that_do_not_describe_the_images_are_not_written(tmp_path, forge, params):
     about = forge.metadata("dataset", params=forge.DATASET_PARAMS | params if params else {})
-    with pytest.raises(ValueError, match=r"params must state|do not fit|not a list of names"):
+    with pytest.raises(InputError, match=r"params must state|do not fit|not a list of names"):
         dataset_file.write(tmp_path / "d.parquet", [], np.array([], np.int64), about)

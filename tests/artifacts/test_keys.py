@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artifacts import keys
-from artifacts.commitments import commit, opens
 from artifacts.digests import sha256_hex
 from artifacts.errors import InputError
-from artifacts.keys import Key
+from artifacts.identity import keys
+from artifacts.identity.commitments import commit, opens
+from artifacts.identity.keys import Key
 from artifacts.metadata import InputRef
 
 SEEDS = st.integers(0, 2**63)
@@ -72,8 +72,9 @@ def test_a_key_is_written_for_its_owner_alone_and_read_back(tmp_path):
 def test_an_existing_key_is_never_replaced_by_accident(tmp_path):
     path, key = tmp_path / "client.key", keys.generate()
     keys.write(path, key)
-    with pytest.raises(InputError, match="already exists"):
+    with pytest.raises(InputError, match="already holds a key, which was left as it is") as refused:
         keys.write(path, keys.generate())
+    assert "--force" not in str(refused.value)
     assert keys.read(path) == key
     keys.write(path, keys.generate(), force=True)
     assert keys.read(path) != key and stat.S_IMODE(path.stat().st_mode) == 0o600

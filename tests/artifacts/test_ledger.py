@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artifacts import ledger
 from artifacts.digests import ZEROS, canonical_json, sha256_hex
 from artifacts.errors import InputError, VerificationError
+from artifacts.ledgers import chain, egress
 
 
 def digest(number):
@@ -17,7 +17,7 @@ def digest(number):
 
 
 def enter(path, forge, file, number, **changes):
-    with ledger.locked(path) as book:
+    with egress.locked(path) as book:
         book.enter(file=file, sha256=digest(number), size=number, metadata=forge.metadata("message", **changes))
 
 
@@ -41,7 +41,7 @@ def test_each_entry_carries_the_digest_of_the_one_before(book):
         entry = json.loads(line)
         assert entry["previous"] == previous and entry["seq"] == number
         previous = sha256_hex(line)
-    chain = ledger.read(book)
+    chain = egress.read(book)
     assert chain.head == previous and len(chain.entries) == 4 and not chain.unfinished_tail
 
 
@@ -63,7 +63,7 @@ def test_the_same_bytes_add_nothing_and_other_bytes_add_an_entry(book, forge):
     assert book.read_bytes() == before
     enter(book, forge, "message-3", 99, round=3)
     enter(book, forge, "message-3", 3, round=3)
-    chain = ledger.read(book)
+    chain = egress.read(book)
     assert [e.sha256 for e in chain.entries[3:]] == [digest(3), digest(99), digest(3)]
     assert chain.latest("message-3").seq == 6 and chain.latest("none") is None
 
@@ -103,7 +103,7 @@ def test_a_changed_past_is_found_by_line(book, forge, name):
     changed = b"".join(change(lines_of(book)))
     book.write_bytes(changed)
     with pytest.raises(VerificationError, match=f"egress.jsonl, line {line}:"):
-        ledger.read(book)
+        egress.read(book)
     with pytest.raises(VerificationError, match=f"line {line}:"):
         enter(book, forge, "message-9", 9)
     assert book.read_bytes() == changed, "a broken ledger is evidence: nothing may be added to it"
@@ -121,7 +121,7 @@ def test_any_edit_before_the_last_line_is_found(tmp_path_factory, forge, data):
     byte = data.draw(st.integers(0, 255).filter(lambda b: b != whole[at]))
     path.write_bytes(whole[:at] + bytes([byte]) + whole[at + 1 :])
     with pytest.raises(VerificationError):
-        ledger.read(path)
+        egress.read(path)
 
 
 def test_every_killed_append_is_forgotten_and_the_next_entry_goes_on(book, forge):
@@ -129,21 +129,21 @@ def test_every_killed_append_is_forgotten_and_the_next_entry_goes_on(book, forge
     start = whole[:-1].rfind(b"\n") + 1
     for length in range(start, len(whole)):
         book.write_bytes(whole[:length])
-        chain = ledger.read(book)
+        chain = egress.read(book)
         assert len(chain.entries) == 3 and chain.unfinished_tail == (length > start)
         enter(book, forge, "message-3", 3, round=3)
         assert book.read_bytes() == whole
 
 
 def test_a_ledger_that_is_not_there_is_empty(tmp_path):
-    chain = ledger.read(tmp_path / "none.jsonl")
+    chain = egress.read(tmp_path / "none.jsonl")
     assert chain.entries == [] and chain.head == ZEROS
 
 
 def test_a_folder_in_the_ledger_s_place_is_an_input_error(tmp_path, forge):
     (tmp_path / "egress.jsonl").mkdir()
     with pytest.raises(InputError, match="Is a directory"):
-        ledger.read(tmp_path / "egress.jsonl")
+        egress.read(tmp_path / "egress.jsonl")
     with pytest.raises(InputError, match="Is a directory"):
         enter(tmp_path / "egress.jsonl", forge, "m", 1)
 
@@ -153,3 +153,77 @@ def test_the_events_of_a_file_stand_in_its_entry(tmp_path, forge):
     enter(tmp_path / "egress.jsonl", forge, "m", 1, privacy=(event,))
     line = lines_of(tmp_path / "egress.jsonl")[0].rstrip(b"\n")
     assert json.loads(line)["privacy"] == [event] and canonical_json(json.loads(line)).encode() == line
+
+
+def test_each_line_is_parsed_once_by_a_process_that_appends_many(tmp_path):
+    """The test of a line is asked once for each line, so that a run of n entries parses n lines and not n²/2."""
+    path, asked = tmp_path / "log.jsonl", []
+
+    def is_entry(fields):
+        asked.append(fields["seq"])
+        return True
+
+    for number in range(20):
+        with chain.locked(path, is_entry) as log:
+            assert len(log.read().entries) == number
+            log.append({"number": number})
+    with chain.locked(path, is_entry) as log:
+        assert [fields["number"] for fields in log.read().entries] == list(range(20))
+    assert asked == list(range(1, 21))
+
+
+def test_what_was_checked_under_one_kind_of_log_is_checked_again_under_another(book):
+    with chain.locked(book, lambda fields: True) as log:
+        log.read()
+    with (
+        pytest.raises(VerificationError, match="line 1: not a ledger entry"),
+        chain.locked(book, lambda _: False) as log,
+    ):
+        log.read()
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["by the process that wrote the rest", "by another process"])
+def test_an_append_parses_at_most_one_line_of_a_long_ledger(tmp_path, forge, monkeypatch, other):
+    path, parsed, real = tmp_path / "egress.jsonl", [], chain.parse_json
+    for number in range(50):
+        enter(path, forge, f"message-{number}", number)
+    if other:
+        monkeypatch.setattr(chain, "_known", chain._Known())
+    monkeypatch.setattr(chain, "parse_json", lambda line, **how: parsed.append(line) or real(line, **how))
+    enter(path, forge, "message-50", 50)
+    assert len(parsed) == (1 if other else 0), "the last line is checked, digests vouch for those before it"
+    assert len(egress.read(path).entries) == 51
+
+
+def test_an_append_by_the_same_process_does_not_read_the_ledger_again(book, forge, monkeypatch):
+    monkeypatch.setattr(chain, "_contents", None)  # would fail
+    enter(book, forge, "message-4", 4)
+    monkeypatch.undo()
+    assert [entry.file for entry in egress.read(book).entries] == [f"message-{number}" for number in range(5)]
+
+
+def test_what_another_process_added_is_found(book, forge, monkeypatch):
+    mine, others = chain._known, chain._Known()
+    monkeypatch.setattr(chain, "_known", others)
+    enter(book, forge, "theirs", 9)
+    monkeypatch.setattr(chain, "_known", mine)
+    enter(book, forge, "theirs", 9)
+    enter(book, forge, "mine", 10)
+    assert [entry.file for entry in egress.read(book).entries[4:]] == ["theirs", "mine"]
+
+
+def test_the_last_entry_on_a_file_is_found_whatever_its_name(tmp_path):
+    path, names = tmp_path / "log.jsonl", ["a", 'a"', "\\", "ä", "a,b", '","file":"a']
+    with chain.locked(path, lambda _: True) as log:
+        for name in [*names, *names]:
+            log.append({"file": name})
+        for number, name in enumerate(names, start=len(names) + 1):
+            assert log.latest(name)["seq"] == number
+        assert log.latest("none") is None
+
+
+def test_a_name_inside_an_event_is_not_taken_for_a_file(tmp_path):
+    path = tmp_path / "log.jsonl"
+    with chain.locked(path, lambda _: True) as log:
+        log.append({"file": "a", "inner": {"file": "b"}})
+        assert log.latest("b") is None and log.latest("a")["seq"] == 1

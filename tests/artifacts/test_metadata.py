@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from artifacts import metadata
 from artifacts.digests import canonical_json
 from artifacts.disclosures import DISCLOSURES
 from artifacts.kinds import KINDS
@@ -184,3 +185,54 @@ def test_a_client_s_name_is_never_a_path(name):
 @given(st.text(string.ascii_letters + string.digits, min_size=1, max_size=1), st.text("aZ0._-", max_size=63))
 def test_plain_names_are_allowed(first, rest):
     assert check_client_name(first + rest) == first + rest
+
+
+def test_files_that_differ_in_digests_and_round_alone_are_read_alike(monkeypatch, forge):
+    """The second is read by the form of the first; what comes out is what the whole check gives."""
+    texts = []
+    for number in (1, 2, 30):
+        model = InputRef(role="model", kind="model", sha256=f"{number:064x}")
+        fields = forge.metadata("message", round=number, inputs=(model,))
+        texts.append(canonical_json(fields.to_json(payload_sha256=f"{number + 7:064x}", seal_sha256=f"{number:064x}")))
+    metadata._parse_once.cache_clear()
+    monkeypatch.setattr(metadata, "_good_forms", set())
+    found = [metadata.parse(text) for text in texts]
+    assert len(metadata._good_forms) == 1
+    assert found == [metadata._parse(text) for text in texts]
+    assert [one.metadata.round for one in found] == [1, 2, 30]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"round":1,', '"round":01,'),
+        lambda text: text.replace('"round":1,', '"round":"1",'),
+        lambda text: text.replace('"round":1,', '"round":99999999999,'),
+        lambda text: text.replace("0" * 63 + "8", "\0"),
+        lambda text: text.replace("0" * 63 + "8", "0" * 63 + "G"),
+        lambda text: text.replace(":", ": ", 1),
+        lambda text: text.replace('{"b', '{ "b', 1).replace('{"c', '{ "c', 1),
+    ],
+    ids=["leading zero", "a text", "too late", "a mark", "no digest", "a space", "a space at the beginning"],
+)
+def test_what_is_not_in_canonical_form_is_refused_after_one_of_its_form_was_read(monkeypatch, forge, change):
+    text = canonical_json(
+        forge.metadata("message", round=1).to_json(payload_sha256="0" * 64, seal_sha256="0" * 63 + "8")
+    )
+    metadata._parse_once.cache_clear()
+    metadata.parse(text)
+    assert change(text) != text
+    with pytest.raises(metadata.MetadataError):
+        metadata.parse(change(text))
+
+
+def test_keys_that_are_digests_are_no_part_of_a_form(forge):
+    """The order of keys could carry bits."""
+    first, second = "a" * 64, "b" * 64
+    spelt = forge.metadata("message", params={first: 1, second: 2}).to_json(payload_sha256=first, seal_sha256=first)
+    text = canonical_json(spelt)
+    metadata.parse(text)
+    swapped = text.replace(f'"{first}":1,"{second}":2', f'"{second}":1,"{first}":2')
+    assert swapped != text
+    with pytest.raises(metadata.MetadataError, match="canonical"):
+        metadata.parse(swapped)

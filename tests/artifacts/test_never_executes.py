@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from artifacts import dataset_file, tensors_file
 from artifacts.errors import InputError
+from artifacts.formats import dataset_file, tensors_file
 
 
 def events_while_reading(reads):

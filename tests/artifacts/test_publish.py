@@ -3,11 +3,15 @@
 import numpy as np
 import pytest
 
-from artifacts import atomic, keys, ledger, lineage, publish, tensors_file
+from artifacts import publish
 from artifacts.digests import sha256_file
 from artifacts.errors import InputError, UsageError, VerificationError
+from artifacts.formats import tensors_file
+from artifacts.identity import keys
+from artifacts.ledgers import egress, lineage
 from artifacts.metadata import InputRef
 from artifacts.places import Place
+from artifacts.writing import atomic
 
 
 @pytest.fixture
@@ -20,7 +24,7 @@ def send(path, forge, value=1.0, force=False):
 
 
 def entries(path):
-    return ledger.read(Place.of(path).ledger).entries
+    return egress.read(Place.of(path).ledger).entries
 
 
 def test_a_sent_file_is_recorded_with_its_digest_and_size(message, forge):
@@ -30,6 +34,15 @@ def test_a_sent_file_is_recorded_with_its_digest_and_size(message, forge):
     assert entry.bytes == message.stat().st_size and entry.disclosures == ["update"]
     assert sorted(p.name for p in message.parent.parent.iterdir()) == ["egress.jsonl", "outbox"]
     assert [p.name for p in message.parent.iterdir()] == [message.name]
+
+
+@pytest.mark.parametrize("kind", ["message", "model"])
+def test_the_digest_of_a_large_file_is_that_of_its_bytes(message, tmp_path, forge, kind):
+    path = message if kind == "message" else tmp_path / "model.safetensors"
+    rows = np.arange(1 << 20, dtype="f4")
+    assert tensors_file.write(path, {"w": rows}, forge.metadata(kind)) == sha256_file(path)
+    assert path.stat().st_size > publish._LARGE
+    assert np.array_equal(tensors_file.read(path).tensors["w"], rows)
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -46,13 +59,13 @@ def test_the_entry_is_there_before_the_file(message, forge, monkeypatch, force):
 
 
 def test_nothing_unrecorded_stands_in_the_outbox_even_for_a_moment(message, forge, monkeypatch):
-    real = ledger.LockedLedger.enter
+    real = egress.LockedLedger.enter
 
     def enter(self, **fields):
         assert list(message.parent.iterdir()) == []
         real(self, **fields)
 
-    monkeypatch.setattr(ledger.LockedLedger, "enter", enter)
+    monkeypatch.setattr(egress.LockedLedger, "enter", enter)
     send(message, forge)
     assert message.exists()
 
@@ -74,7 +87,7 @@ def test_a_file_that_could_not_be_entered_does_not_appear(message, forge, monkey
     def refuse(*_, **__):
         raise InputError("the ledger cannot be written")
 
-    monkeypatch.setattr(ledger.LockedLedger, "enter", refuse)
+    monkeypatch.setattr(egress.LockedLedger, "enter", refuse)
     with pytest.raises(InputError, match="the ledger cannot be written"):
         send(message, forge)
     assert list(message.parent.iterdir()) == []
@@ -153,7 +166,7 @@ def test_a_private_input_of_an_outbound_file_is_named_by_commitment_only(tmp_pat
 def test_a_lineage_record_is_read_back_and_a_damaged_one_refused(tmp_path):
     path = tmp_path / "m.lineage.json"
     inputs = [InputRef(role="message", kind="message", sha256="a" * 64)]
-    lineage.write_record(path, "m", inputs)
+    lineage.write_record(path, tmp_path / "m", inputs, force=False)
     assert lineage.read_record(path) == inputs
     for damage in (b"", b"{}", b"[1]", b'{"inputs":[{"role":1}]}', path.read_bytes()[:-9], b"\xff", b"[" * 10**5):
         path.write_bytes(damage)

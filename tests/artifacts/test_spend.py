@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from artifacts import keys, spend
 from artifacts.digests import ZEROS, canonical_json, sha256_hex
 from artifacts.errors import InputError, VerificationError
-from artifacts.keys import Key
+from artifacts.identity import keys
+from artifacts.identity.keys import Key
+from artifacts.ledgers import spend
 from stages.keygen import keygen, settle
 
 FIRST, SECOND = Key(bytes(range(32))), Key(bytes(range(1, 33)))
@@ -29,7 +30,7 @@ def reserve(path, name, key=FIRST):
 
 def release(path, name, output, key=FIRST, part="step 10"):
     with spend.locked(path, key) as book:
-        book.release(context=digest(name), part=part, output=digest(output))
+        book.release(context=digest(name), part=part, output=digest(output), event=digest(output))
 
 
 def lines_of(path):
@@ -154,8 +155,9 @@ def test_a_key_that_stands_there_is_not_entered_anew(tmp_path):
     key = tmp_path / "client.key"
     settle(key, FIRST, force=False)
     before = spend.beside(key).read_bytes()
-    with pytest.raises(InputError, match="already exists"):
-        keygen(key)
+    keygen(key)
+    with pytest.raises(InputError, match="already holds a key"):
+        settle(key, keys.generate(), force=False)
     assert (keys.read(key), spend.beside(key).read_bytes()) == (FIRST, before)
 
 
@@ -214,8 +216,8 @@ def test_a_folder_in_the_ledgers_place(tmp_path):
 ONE_MORE = """
 import sys, time
 from pathlib import Path
-from artifacts import spend
-from artifacts.keys import Key
+from artifacts.ledgers import spend
+from artifacts.identity.keys import Key
 me, path = sys.argv[1], Path(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.read()

@@ -7,8 +7,8 @@ import struct
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
 from artifacts.errors import InputError
+from artifacts.formats import tensors_file
 
 
 @pytest.fixture

@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
 from artifacts.errors import InputError
+from artifacts.formats import tensors_file
 
 
 def proxy(**changes):
     tensors = {
         "images": np.zeros((2, 1, 4, 4), "f4"),
-        "labels": np.zeros((2, 3), "f4"),
-        "weights": np.zeros(2, "f4"),
+        "residuals": np.zeros((2, 3), "f4"),
         "scales": np.zeros(5, "f4"),
     }
     return {name: array for name, array in (tensors | changes).items() if array is not None}
@@ -27,9 +26,9 @@ BROKEN = [
     ("proxy", proxy(extra=np.zeros(1, "f4")), "has no tensor 'extra'"),
     ("proxy", proxy(images=np.zeros((2, 1, 4, 4), "i8")), "'images' must be F32 or F16 or U8"),
     ("proxy", proxy(images=np.zeros((2, 4, 4), "f4")), r"found F32 \[2, 4, 4\]"),
-    ("proxy", proxy(labels=np.zeros((3, 3), "f4")), "'labels' has 3 for n, another tensor 2"),
-    ("proxy", proxy(weights=np.zeros(1, "f4")), "'weights' has 1 for n, another tensor 2"),
-    ("proxy", proxy(weights=np.zeros(2, "f2")), "'weights' must be F32"),
+    ("proxy", proxy(residuals=np.zeros((3, 3), "f4")), "'residuals' has 3 for n, another tensor 2"),
+    ("proxy", proxy(residuals=np.zeros((2, 3), "f2")), "'residuals' must be F32"),
+    ("proxy", proxy(labels=np.zeros((2, 3), "f4")), "has no tensor 'labels'"),
     ("surrogate", surrogate(labels=np.zeros(2, "f4")), "'labels' must be I64"),
     ("surrogate", surrogate(labels=np.zeros(1, "i8")), "'labels' has 1 for n"),
     ("surrogate", surrogate(radius=np.zeros(1, "f4")), "'radius' must be F32"),

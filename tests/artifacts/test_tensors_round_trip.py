@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from artifacts import tensors_file
 from artifacts.errors import InputError
+from artifacts.formats import tensors_file
 
 DTYPES = ["<f4", "<f2", "<f8", "<i8", "<i4", "|u1"]
 NAMES = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=30).filter(

@@ -1,11 +1,16 @@
 """Tensor files read piece by piece: what `tensors_file.read` finds, in constant memory."""
 
+import json
+
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from artifacts import tensors_file, tensors_stream
 from artifacts.errors import InputError
-from artifacts.keys import Key
+from artifacts.formats import tensors_file, tensors_stream
+from artifacts.formats.safetensors_layout import _unescaped
+from artifacts.identity.keys import Key
 from stages.audit.secrets import Watch
 
 KEY = Key(bytes(range(1, 33)))
@@ -73,3 +78,21 @@ def test_a_seed_is_found_and_a_small_one_is_not_looked_for():
     watch.see(b"7" * 99 + (2**40 + 12345).to_bytes(8, "little"))
     assert watch.found == ["a seed"]
     assert not Watch(None, [7])._raw
+
+
+@given(st.text())
+@example('{"a":"b"}')
+@example('\\"')
+@example("\x7f\n\u00e9")
+def test_a_text_is_read_as_json_spells_it(text):
+    assert _unescaped(json.dumps(text).encode()) == text
+
+
+@given(st.text(alphabet='"\\ab\n\x7fé').map(str.encode))
+@example(b'"')
+@example(b'"a"b"')
+@example(b'"a\\"')
+@example(b'"\\\\""')
+def test_no_other_spelling_is_read(spelt):
+    text = _unescaped(spelt)
+    assert text is None or json.dumps(text).encode() == spelt

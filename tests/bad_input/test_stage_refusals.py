@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from artifacts import dataset_file, ledger, tensors_file
+from artifacts.formats import dataset_file, tensors_file
+from artifacts.ledgers import egress
 from artifacts.metadata import Metadata
 from artifacts.places import Place
 from stages.audit import audit
@@ -77,7 +78,7 @@ def test_an_audit_without_a_readable_key_fails(run_copy, fedsynth):
 def test_an_unfinished_replacement_is_a_note(run_copy):
     place = Place(run_copy / "clients/00")
     path = place.outbox / "message-0001.safetensors"
-    with ledger.locked(place.ledger) as book:
+    with egress.locked(place.ledger) as book:
         book.enter(file=path.name, sha256="0" * 64, size=1, metadata=tensors_file.read(path).metadata)
     assert audit(run_copy).passed
 

@@ -1,50 +1,12 @@
 """An output folder that cannot be written, or a full disk: exit code 3, nothing lost, and the next run completes."""
 
-import ctypes
-import os
 import resource
 
 import pytest
 
-from artifacts import ledger
+from artifacts.ledgers import egress
 
-MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
-CLONE_NEWNS = 0x00020000
 WRITING = ["aggregate-message", "encode-update", "decode-message", "train-data", "evaluate-data", "init-like"]
-
-
-class CannotMount(Exception):
-    pass
-
-
-def mount(source, target, kind, flags, options=""):
-    """Mount for this process alone: it has its own list of mounts."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    arguments = [None if text is None else str(text).encode() for text in (source, target, kind)]
-    if libc.mount(*arguments, ctypes.c_ulong(flags), options.encode()):
-        raise CannotMount(os.strerror(ctypes.get_errno()))
-
-
-def own_mounts():
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(CLONE_NEWNS):
-        raise CannotMount(os.strerror(ctypes.get_errno()))
-    mount(None, "/", None, MS_REC | MS_PRIVATE)
-
-
-@pytest.fixture(scope="module")
-def may_mount(in_child):
-    def attempt():
-        try:
-            own_mounts()
-            mount("none", "/mnt", "tmpfs", 0, "size=64k")
-        except CannotMount as error:
-            return str(error)
-        return ""
-
-    reason = in_child(attempt)
-    if reason:
-        pytest.skip(f"this user may not mount: {reason}")
 
 
 def leftovers(folder):
@@ -87,15 +49,13 @@ def test_a_name_that_is_too_long(run_copy, refused, commands):
 
 
 @pytest.mark.parametrize("command", ["encode-update", "aggregate-message", "decode-message"])
-def test_a_read_only_file_system(run_copy, commands, in_child, command_line, may_mount, forge, command):
+def test_a_read_only_file_system(run_copy, commands, in_child, command_line, mounts, forge, command):
     arguments, _ = commands(run_copy)[command]
     arguments[-1].parent.mkdir(exist_ok=True)
     before = forge.snapshot(run_copy)
 
     def attempt():
-        own_mounts()
-        mount(run_copy, run_copy, None, MS_BIND)
-        mount(None, run_copy, None, MS_BIND | MS_REMOUNT | MS_RDONLY)
+        mounts.read_only(run_copy)
         return command_line(*arguments)
 
     code, err = in_child(attempt)
@@ -127,7 +87,7 @@ def test_a_ledger_that_may_not_grow(run_copy, commands, in_child, command_line, 
     arguments, _ = commands(run_copy)["encode-update"]
     client, out = run_copy / "clients/00", arguments[-1]
     book = client / "egress.jsonl"
-    with ledger.locked(book) as opened:
+    with egress.locked(book) as opened:
         for number in range(40):
             opened.enter(file=f"old-{number}", sha256="a" * 64, size=1, metadata=forge.metadata("message"))
     before = forge.snapshot(run_copy)
@@ -141,10 +101,10 @@ def test_a_ledger_that_may_not_grow(run_copy, commands, in_child, command_line, 
     assert code == 3 and str(book) in err and "Traceback" not in err
     assert forge.snapshot(run_copy) == before
     assert in_child(command_line, *arguments)[0] == 0
-    assert ledger.read(book).latest(out.name).bytes == out.stat().st_size
+    assert egress.read(book).latest(out.name).bytes == out.stat().st_size
 
 
-def test_a_full_disk(run_copy, tmp_path, commands, in_child, command_line, may_mount):
+def test_a_full_disk(run_copy, tmp_path, commands, in_child, command_line, mounts):
     """A disk of 64 kB, filled to the last byte, then freed again."""
     arguments, _ = commands(run_copy)["encode-update"]
     disk = tmp_path / "disk"
@@ -153,8 +113,7 @@ def test_a_full_disk(run_copy, tmp_path, commands, in_child, command_line, may_m
     command = [*arguments[:-1], out, "--key", run_copy / "clients/00/private/client.key"]
 
     def attempt():
-        own_mounts()
-        mount("none", disk, "tmpfs", 0, "size=64k")
+        mounts.small_disk(disk, "64k")
         filler = disk / "filler"
         try:
             with filler.open("wb", buffering=0) as handle:
@@ -182,5 +141,3 @@ def test_an_existing_output_is_refused_and_kept(run_copy, refused, commands):
         text = refused(run_copy, *arguments, names=[out])
         assert "already exists" in text and "--force" in text
         out.unlink()
-    key = run_copy / "clients/00/private/client.key"
-    refused(run_copy, "keygen", "-o", key, names=[key])

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 
 
 def test_the_pipeline_by_hand(fedsynth_json, fedsynth, tmp_path):
@@ -44,8 +44,9 @@ def test_the_pipeline_by_hand(fedsynth_json, fedsynth, tmp_path):
         True,
     )
     code, _, err = fedsynth("evaluate", after, test, "-o", run / "metrics/round-0001.json")
-    assert code == 3
-    assert "already exists" in err
+    assert (code, "is there already, with the same bytes" in err) == (0, True)
+    code, _, err = fedsynth("evaluate", model, test, "-o", run / "metrics/round-0001.json")
+    assert (code, "already exists. Add --force" in err) == (3, True)
 
 
 def test_an_update_can_be_aggregated_sent_and_applied(fedsynth_json, run_copy):

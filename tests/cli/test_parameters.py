@@ -2,7 +2,7 @@
 
 import pytest
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_params_file_that_does_not_parse_is_an_input_error_and_runs_nothing(tr
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--mu", "0.1"], "belongs to fedprox"),
+        (["--mu", "0.1"], "goes with --algorithm fedprox"),
         (["--batch-size", "0"], "--batch-size must be at least 1, found 0"),
         (["--batch-size", "many"], "'many' is not a valid int"),
         (["--algorithm", "fedfoo"], "fedfoo"),

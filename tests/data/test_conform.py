@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from artifacts.limits import Limit
 from stages.data import conform
 from stages.data.conform import Form, collect
 
@@ -52,9 +53,11 @@ def test_no_images_are_refused() -> None:
 
 
 def test_too_much_is_refused_before_it_is_allocated(monkeypatch) -> None:
-    with pytest.raises(ValueError, match=r"1,000,000,000,000 images of 2×2×1 take more than 8 GiB"):
+    with pytest.raises(
+        ValueError, match=r"1,000,000,000,000 of 2×2×1 take 4,000,000,000,000 bytes of pixels; at most 8,589,934,592"
+    ):
         collect([blank(1, 2, 2)], 10**12, Form())
-    monkeypatch.setattr(conform, "MAX_DATASET_BYTES", 8)
+    monkeypatch.setattr(conform, "PIXELS", Limit(8))
     assert collect([blank(1, 2, 2)] * 2, 2, Form()).nbytes == 8
     # Bytes are counted after the conversion: a smaller size is the way out that the message names.
     assert collect([blank(3, 100, 100)] * 2, 2, Form(size=2, channels=1)).nbytes == 8

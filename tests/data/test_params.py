@@ -10,7 +10,8 @@ from stages.data.params import PartitionParams
 def test_defaults_are_filled_in_only_where_they_are_used() -> None:
     always = {"scheme": "iid", "test_fraction": 0.2, "mix": 0.0, "held_out": 0.0, "central": False}
     assert PartitionParams(clients=5).to_json() == {"clients": 5, **always}
-    assert PartitionParams(clients=5, scheme="dirichlet").alpha == 0.5
+    dirichlet = {"scheme": "dirichlet", "alpha": 0.5, "sizes": "drawn"}
+    assert PartitionParams(clients=5, scheme="dirichlet").to_json() == {"clients": 5, **always, **dirichlet}
     assert PartitionParams(clients=5, scheme="classes").classes_per_client == 2
     assert PartitionParams(clients=5, scheme="shards").shards_per_client == 2
 
@@ -27,16 +28,20 @@ def test_natural_and_attributes_may_leave_the_number_of_clients_open() -> None:
         ({}, "--clients needs a value with --scheme iid"),
         ({"clients": 0}, "--clients must be at least 1, found 0"),
         ({"clients": 2, "scheme": "random"}, "--scheme must be one of iid, dirichlet"),
-        ({"clients": 2, "alpha": 0.5}, "--alpha must be left out of --scheme iid"),
-        ({"clients": 2, "scheme": "shards", "classes_per_client": 2}, "--classes-per-client must be left out"),
-        ({"clients": 2, "scheme": "classes", "shards_per_client": 2}, "--shards-per-client must be left out"),
-        ({"clients": 2, "scheme": "dirichlet", "id_column": "writer"}, "--id-column must be left out"),
+        ({"clients": 2, "alpha": 0.5}, "--alpha goes with --scheme dirichlet"),
+        ({"clients": 2, "sizes": "equal"}, "--sizes goes with --scheme dirichlet"),
+        (
+            {"clients": 2, "scheme": "shards", "classes_per_client": 2},
+            "--classes-per-client goes with --scheme",
+        ),
+        ({"clients": 2, "scheme": "classes", "shards_per_client": 2}, "--shards-per-client goes with --scheme shards"),
+        ({"clients": 2, "scheme": "dirichlet", "id_column": "writer"}, "--id-column goes with --scheme natural"),
         ({"clients": 2, "scheme": "dirichlet", "alpha": 0.0}, "--alpha must be above 0, found 0.0"),
         ({"clients": 2, "scheme": "classes", "classes_per_client": 0}, "--classes-per-client must be at least 1"),
         ({"clients": 2, "scheme": "shards", "shards_per_client": 0}, "--shards-per-client must be at least 1"),
         ({"scheme": "natural"}, "--id-column needs a value"),
         ({"scheme": "attributes"}, "--by needs a value with --scheme attributes"),
-        ({"clients": 2, "by": "shape"}, "--by must be left out of --scheme iid"),
+        ({"clients": 2, "by": "shape"}, "--by goes with --scheme attributes"),
         ({"scheme": "attributes", "by": "shape,,x"}, "--by must be columns with commas between"),
         ({"scheme": "attributes", "by": "x:two"}, "--by must be columns with commas between"),
         ({"scheme": "attributes", "by": "x:1"}, "cut into 2 to 100 parts, found 1"),

@@ -79,6 +79,32 @@ def test_fewer_rows_than_clients_or_no_clients_are_refused(name, rows, clients) 
         BY_LABELS[name](np.arange(rows), clients, generator())
 
 
+@pytest.mark.parametrize("clients", [1, 4, 10, 23])
+@pytest.mark.parametrize("alpha", [0.05, 0.5, 100.0])
+def test_dirichlet_of_equal_sizes_gives_each_client_half_its_share_and_the_class_mix_of_dirichlet(
+    clients, alpha
+) -> None:
+    labels = generator(9).permutation(np.repeat(np.arange(10), 60))
+    parts = schemes.dirichlet_of_equal_sizes(labels, clients, alpha, generator(1))
+    assert_partition(parts, 600)
+    assert len(parts) == clients
+    assert equal(parts, schemes.dirichlet_of_equal_sizes(labels, clients, alpha, generator(1)))
+    # Of a group of about ten clients, with its part of the rows, a client's share is 600/N up to rounding.
+    share = 600 / clients
+    assert min(sizes(parts)) >= int(share / 2) - 1
+    # Nobody who has the share gets more: one class, at most, came on top.
+    assert max(sizes(parts)) < share + 60 + 1
+    if clients > 1:
+        held = np.mean([len(np.unique(labels[part])) for part in parts])
+        assert held < 5 if alpha == 0.05 else held > 5
+
+
+def test_of_few_rows_in_one_class_no_equal_sizes_are_drawn(monkeypatch) -> None:
+    monkeypatch.setattr(schemes, "_MOST_DRAWS", 50)
+    with pytest.raises(ValueError, match="half of its share of 30 rows; ask for fewer clients, a larger --alpha"):
+        schemes.dirichlet_of_equal_sizes(np.zeros(30, np.int64), 10, 1e-6, generator())
+
+
 def test_iid_sizes_differ_by_at_most_one() -> None:
     assert sorted(sizes(schemes.iid(11, 4, generator()))) == [2, 3, 3, 3]
 
@@ -169,6 +195,10 @@ data = LabelledImages(
         ({"scheme": "iid"}, lambda rng: schemes.iid(300, 5, rng)),
         ({"scheme": "dirichlet"}, lambda rng: schemes.dirichlet(labels, 5, 0.5, rng)),
         ({"scheme": "dirichlet", "alpha": 0.1}, lambda rng: schemes.dirichlet(labels, 5, 0.1, rng)),
+        (
+            {"scheme": "dirichlet", "sizes": "equal"},
+            lambda rng: schemes.dirichlet_of_equal_sizes(labels, 5, 0.5, rng),
+        ),
         ({"scheme": "classes"}, lambda rng: schemes.classes(labels, 5, 2, rng)),
         ({"scheme": "classes", "classes_per_client": 4}, lambda rng: schemes.classes(labels, 5, 4, rng)),
         ({"scheme": "shards"}, lambda rng: schemes.shards(labels, 5, 2, rng)),

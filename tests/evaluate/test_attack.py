@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from artifacts import lineage, tensors_file
+from artifacts.formats import tensors_file
+from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
 from fedsynth_cli.app import run as run_command_line
 
@@ -65,19 +66,18 @@ def test_the_update_tells_its_images_and_the_message_the_same(fedsynth_json, att
 
 
 def test_a_proxy_of_nothing_is_no_better_than_the_yardstick(fedsynth_json, attacked, tmp_path):
-    """Random images, labels and scales: its update has nothing to do with the client."""
+    """Random images and residuals: its update has nothing to do with the client."""
     start = tensors_file.read(attacked["model"])
     about = Metadata(
         kind="proxy", stage="encode", method="tofu", custody="outbound", client="00", round=1, versions={},
-        inputs=(lineage.by_digest(start, "model"),),
+        params={"method": "tofu"}, inputs=(lineage.by_digest(start, "model"),),
     )  # fmt: skip
     path = tmp_path / "00/outbox/proxy.safetensors"
     path.parent.mkdir(parents=True)
     random = np.random.default_rng(0)
     tensors = {
         "images": random.normal(size=(8, 1, 8, 8)),
-        "labels": random.normal(size=(8, 10)),
-        "weights": np.full(8, 1 / 8),
+        "residuals": random.normal(size=(8, 10)),
         "scales": np.ones(2),
     }
     tensors_file.write(path, {name: tensor.astype(np.float32) for name, tensor in tensors.items()}, about)
@@ -139,7 +139,7 @@ def test_refusals(fedsynth, attacked, finished_run, tmp_path):
         ([model, model, *how, *against], 3, "is a model; a message or update or proxy is needed"),
         ([model, tmp_path / "nowhere", *how, *against], 3, "nowhere"),
         ([model, update, *how], 2, "needs --against"),
-        ([model, *how, *against], 2, "takes a model and updates, messages or proxies, found 1 file"),
+        ([model, *how, *against], 2, "takes a model and updates, messages or proxies, found 1 argument"),
         ([model, update, *how, "--against", model], 3, "is not a whole fedsynth artifact"),
         ([model, update, *how, *against, "--labels", "known", "--images", "3"], 2, "3 images are looked for, but"),
         ([model, update, *how, *against, "--total-variation", "nan"], 2, "--total-variation is a number from 0"),

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from stages.execution.torch_setup import set_up
 from stages.methods.inverting_gradients import (
     Attack,
     cost_and_slopes,
@@ -20,7 +21,6 @@ from stages.methods.inverting_gradients import (
     total_variation,
 )
 from stages.methods.row_cosines import RowCosines, flat
-from stages.torch_setup import set_up
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,19 +2,35 @@
 
 import pytest
 
-from stages.evaluate_communication import Communication
-from stages.evaluate_efficiency import efficiency
+from stages.evaluate.communication import Communication
+from stages.evaluate.efficiency import efficiency, with_efficiency
 
 LENET, VGG = 64_122, 9_416_010
 MNIST, CIFAR = 32 * 32 + 10, 3 * 32 * 32 + 10
 
 
-def cell(model, numbers, baseline, rounds, images, full=0):
-    """As the paper counts: a proxy up and one down in `rounds` rounds, then `full` rounds of whole updates."""
-    proxies = dict.fromkeys(range(1, rounds + 1), 2 * images * numbers)
+HALF = 0.05 + 1e-9  # half a unit of the last printed digit
+# Cells that do not follow from the rounds beside them, with what does: cut off in place of rounded, or one unit high.
+ODD = {
+    (VGG, 1057, 32, 0): 10.478, (VGG, 439, 128, 5): 7.096, (VGG, 439, 128, 15): 4.971, (LENET, 83, 96, 0): 3.549,
+    (LENET, 142, 64, 3): 3.049,
+}  # fmt: skip
+
+
+def cell(model, numbers, baseline, rounds, images, full=0, *, down=True):
+    """As the paper counts: a proxy up and, with several clients, one down in each round; then whole updates."""
+    each = images * numbers
+    proxies = dict.fromkeys(range(1, rounds + 1), (each, each if down else 0))
     fedavg = Communication(model=model, states=0, synthetic=0, transfers=())
     tofu = Communication(model=model, states=0, synthetic=0, transfers=(), proxies=proxies)
     return efficiency(fedavg, baseline, tofu, rounds + full)
+
+
+def check(row, printed, full=0, *, down=True):
+    model, _, _, rounds, images = row
+    found = cell(*row, full, down=down)
+    odd = ODD.get((model, rounds, images, full))
+    assert found == pytest.approx(printed if odd is None else odd, abs=HALF if odd is None else 5e-4)
 
 
 # Table 4 (one device): rounds of the baseline, of TOFU, images, what is printed.
@@ -49,18 +65,27 @@ STRICT = [
 
 @pytest.mark.parametrize("row", SINGLE)
 def test_one_device(row):
-    assert cell(*row[:-1]) == pytest.approx(row[-1], abs=0.1)
+    check(row[:-1], row[-1], down=False)
 
 
 @pytest.mark.parametrize("row", FEDERATED)
 def test_federations(row):
-    found = {full: cell(*row[:-1], full) for full in row[-1]}
-    assert found == pytest.approx(row[-1], abs=0.1)
+    for full, printed in row[-1].items():
+        check(row[:-1], printed, full)
 
 
 @pytest.mark.parametrize("row", STRICT)
 def test_at_equal_accuracy(row):
-    assert cell(*row[:-1]) == pytest.approx(row[-1], abs=0.1)
+    check(row[:5], row[-1], row[5])
+
+
+def test_a_run_that_gets_nothing_down_is_compared_with_what_the_baseline_sends_up():
+    counts = {"bytes_to_best": 8, "parameters_to_target": None, "parameters_up_to_target": None, "bytes_to_target": 1}
+    fedavg = {"label": "fedavg", "one_way": False, "parameters_to_best": 40, "parameters_up_to_best": 20} | counts
+    single = {"label": "single", "one_way": True, "parameters_to_best": 10, "parameters_up_to_best": 10} | counts
+    both = {"label": "both", "one_way": False, "parameters_to_best": 20, "parameters_up_to_best": 10} | counts
+    found = with_efficiency([fedavg, single, both], "fedavg")
+    assert [group["efficiency"]["parameters_to_best"] for group in found] == [1.0, 2.0, 2.0]
 
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])

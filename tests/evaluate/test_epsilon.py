@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from stages import run_epsilon as module
-from stages.charges import Charged, Found
-from stages.evaluate_runs import evaluate_runs
+from stages.evaluate.runs import evaluate_runs
 from stages.pictures.comparison import GroupCurve
 from stages.privacy.events import PrivacyEvent
-from stages.run_epsilon import run_epsilon
+from stages.run_folder import epsilon as module
+from stages.run_folder.charges import Charged, Charges
+from stages.run_folder.epsilon import run_epsilon
 
 DELTA = 1e-5
 
@@ -80,13 +80,13 @@ def charged(monkeypatch, tmp_path):
     """ε of a run whose ledgers hold these files."""
 
     def cost(*files, rounds=(0, 1, 2)):
-        monkeypatch.setattr(module, "read_charges", lambda targets: Found(charged=list(files)))
+        monkeypatch.setattr(module, "read_charges", lambda targets: Charges(charged=list(files)))
         return run_epsilon(tmp_path, rounds, delta=DELTA)
 
     return cost
 
 
-def test_the_dearest_client_counts(charged):
+def test_the_client_that_spent_most_counts(charged):
     """Round 1: six steps for 00. Round 2: 01 comes in with less noise, and is the dearer one."""
     found = charged(
         Charged("00", "a", 1, (event(1),), ""),

@@ -36,7 +36,7 @@ def test_an_option_of_another_form_is_refused(fedsynth, finished_run, tmp_path, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["public/model-0000.safetensors"], "takes one model and one dataset, found 1 files"),
+        (["public/model-0000.safetensors"], "takes one model and one dataset, found 1 argument"),
         (["public/test.parquet"], "also takes the real images"),
         ([".", ".", "--heterogeneity"], "takes one run folder, found 2"),
         (["."] * 0, "Missing argument"),

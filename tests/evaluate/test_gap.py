@@ -9,7 +9,7 @@ import torch
 
 from stages.data.dataset_images import load_dataset
 from stages.data.images import to_pixels
-from stages.model_file import read_model, to_module
+from stages.models.file import read_model, to_module
 
 
 def counted(model, paths):

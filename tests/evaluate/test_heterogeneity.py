@@ -10,7 +10,7 @@ from torch import nn
 
 from stages.data.dataset_images import load_dataset
 from stages.data.images import to_pixels
-from stages.model_file import read_model, to_module
+from stages.models.file import read_model, to_module
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from artifacts.errors import InputError, UsageError
-from stages.evaluate_runs import evaluate_runs
+from stages.evaluate.runs import evaluate_runs
 from stages.recipes.recipe import change, load_recipe
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -101,7 +101,8 @@ def test_the_files(fedsynth, runs, tmp_path):
     assert "> 1" in shown
     assert "to 80%" in shown
     before = [path.read_bytes() for path in (out, table, picture)]
-    assert fedsynth("evaluate", first, second, "-o", out, *options)[0] == 3  # they exist
+    assert fedsynth("evaluate", first, second, "-o", out, *options)[0] == 0  # the same bytes are there already
+    assert fedsynth("evaluate", first, "-o", out, *options)[0] == 3  # others are
     assert fedsynth("evaluate", first, second, "-o", out, *options, "--force")[0] == 0
     assert [path.read_bytes() for path in (out, table, picture)] == before
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 from stages.data.dataset_images import load_dataset
 from stages.data.images import to_pixels
-from stages.model_file import read_model, to_module
+from stages.models.file import read_model, to_module
 from stages.pictures.surface import surface_picture
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -87,6 +87,7 @@ def test_what_is_shown(fedsynth, files, tmp_path, monkeypatch):
     assert "sharpness, ρ = 0.05" in shown
     assert "largest eigenvalue" in shown
     assert max(map(len, shown.splitlines())) <= 80
+    (tmp_path / "s.png").write_bytes(b"another picture")
     code, _, err = fedsynth("evaluate", *files, "--surface", tmp_path / "s.png", "-o", tmp_path / "t.json", *SMALL)
     assert (code, "already exists" in err) == (3, True)
 
@@ -114,7 +115,7 @@ def test_refusals(fedsynth, finished_run, files, dataset, tmp_path):
         ([model, data, "--span", "0"], 2, "--span is a length above 0, found 0"),
         ([model, data, "--span", "nan"], 2, "--span is a length above 0, found nan"),
         ([model, data, "--sharpness-rho", "-1"], 2, "--sharpness-rho is a length above 0, found -1"),
-        ([model], 2, "takes one model and one dataset, found 1 files"),
+        ([model], 2, "takes one model and one dataset, found 1 argument"),
         ([model, data, "--curve", "x"], 2, "--curve goes with `evaluate MODEL DATA`"),
         ([model, data, "--gap"], 2, "are two measurements: ask for one"),
         ([model, tmp_path / "nowhere.parquet"], 3, "no such file"),

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 from artifacts.metadata import Metadata
-from stages.evaluate_surrogates import pixel_distribution
+from stages.evaluate.surrogates import pixel_distribution
 from stages.pictures.surrogate_sheet import SheetRound, surrogate_sheet
 from stages.pictures.surrogates import spread
 

@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 from artifacts.metadata import Metadata
-from stages.evaluate_updates import clipping, factors, update_norm
+from stages.evaluate.clipping import clipping, factors, update_norm
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from artifacts import tensors_file
 from artifacts.digests import sha256_hex
+from artifacts.formats import tensors_file
 from stages.federate.client import answer
 from stages.federate.parcels import pack
 from stages.federate.server import serve

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from artifacts import ledger
 from artifacts.errors import InputError, VerificationError
+from artifacts.ledgers import egress
 from stages.federate.client import answer, log_of
 from stages.federate.parcels import pack
 from stages.federate.terms import FILE
@@ -96,7 +96,7 @@ class TestTheOutboxAndTheGate:
         homes.served(terms, split, homes.ByHand(split))
         name = "clients/00/outbox/message-0001.safetensors"
         (parcel,) = pack(split["00"], [name])
-        entry = ledger.read(split["00"] / "clients/00/egress.jsonl").latest("message-0001.safetensors")
+        entry = egress.read(split["00"] / "clients/00/egress.jsonl").latest("message-0001.safetensors")
         assert entry.sha256 == parcel.sha256
         (split["00"] / "clients/00/egress.jsonl").unlink()
         with pytest.raises(VerificationError, match="does not leave"):
@@ -135,7 +135,7 @@ class TestSignatures:
     def test_an_envelope_is_in_the_head_that_the_server_countersigns(self, federation, homes):
         terms, split = federation(rounds=1, signed=True, settings=["receipts=true"])
         homes.served(terms, split, homes.ByHand(split))
-        left = ledger.read(split["00"] / "clients/00/egress.jsonl").entries
+        left = egress.read(split["00"] / "clients/00/egress.jsonl").entries
         assert [entry.kind for entry in left] == ["message", "envelope", "head"]
 
     @pytest.mark.parametrize("how", ["without an envelope", "by another's key"])

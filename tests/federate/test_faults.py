@@ -178,7 +178,7 @@ def test_labels_are_checked_before_a_byte_is_parsed(federation, homes, monkeypat
     homes.served(terms, split, homes.ByHand(split))
     name = "clients/00/outbox/message-0001.safetensors"
     (mine,) = pack(split["00"], [name])
-    from artifacts import any_file
+    from artifacts.formats import any_file
 
     monkeypatch.setattr(any_file, "scan", None)
     for wrong in ({"size": 3}, {"sha256": "0" * 64}, {"kind": "state"}, {"round": 9}, {"name": "../x"}):

@@ -3,7 +3,7 @@
 import dataclasses
 import shutil
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 from stages.federate.client import answer, log_of
 from stages.federate.parcels import pack
 
@@ -41,12 +41,14 @@ class TestAServerThatWantsMore:
 
     def test_a_network_that_is_not_that_of_the_terms(self, federation, homes, tmp_path):
         from stages.init_model import init_model
-        from stages.nets.params import NetParams
+        from stages.registry import NETWORKS
 
         terms, split = federation(rounds=1)
         task = homes.first_task(terms, split)
         like = split["server"] / "public/test.parquet"
-        init_model(like, tmp_path / "forged" / MODEL, params=NetParams(arch="mlp", width=500), seed=1)
+        init_model(
+            like, tmp_path / "forged" / MODEL, params=NETWORKS.from_mapping({"arch": "mlp", "width": 500}), seed=1
+        )
         (forged,) = pack(tmp_path / "forged", [MODEL])
         assert refused(with_file(task, forged), split["00"]) == "parcel"
         assert not list((split["00"] / "clients/00/private").glob("update-*"))
@@ -85,7 +87,9 @@ class TestAServerThatWantsMore:
     def test_a_rounds_update_in_two_ways(self, federation, homes):
         """TOFU's server says when full updates begin. It has said it, once a round was answered."""
         phases = ("switch1=plateau", "switch2=plateau", "plateau.patience=1")
-        terms, split = federation("tofu", settings=("encode.images=1", "encode.iterations=1", *phases))
+        terms, split = federation(
+            "tofu", settings=("encode.images=1", "encode.iterations=1", "encode.least_cosine=0", *phases)
+        )
         task = homes.first_task(terms, split)
         assert answer(task, split["00"], "00").status == "done"
         full = dataclasses.replace(task, switches=(1, 1), targets=("clients/00/outbox/message-0001.safetensors",))

@@ -171,10 +171,10 @@ def test_a_key_is_registered_once(fedsynth, running):
 
 def test_a_home_has_one_process(fedsynth, running, network_module):
     code, _, err = fedsynth("federate", *running.supernode_words("a"), "--quiet")
-    assert (code, "a SuperNode of this home is running already" in err) == (3, True)
+    assert (code, "a SuperNode (process" in err) == (3, True)
     port = network_module.free_port()
     code, _, err = fedsynth("federate", *running.superlink_words(), "--port", port, "--quiet")
-    assert (code, "a SuperLink of this home is running already" in err) == (3, True)
+    assert (code, "a SuperLink (process" in err) == (3, True)
 
 
 def test_a_node_runs_the_app_of_its_terms_and_no_other(running, tmp_path):

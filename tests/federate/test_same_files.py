@@ -12,6 +12,7 @@ from stages.recipes.recipe import change, load_recipe
 
 NET = ("init-model.arch=softmax", "init-model.width=null", "init-model.depth=null")
 LOCAL = ("train-client.local_epochs=null", "train-client.local_steps=2", *NET)
+PROXY = ("encode.images=2", "encode.iterations=2", "encode.least_cosine=0")
 CASES = {
     "scaffold": (2, (*LOCAL, "partition.clients=3")),
     "fednova": (2, (*LOCAL, "partition.clients=3", "participation=0.7")),
@@ -19,7 +20,7 @@ CASES = {
     "dp-fedsam": (3, (*LOCAL, "partition.clients=4", "participation=0.5")),
     "tofu": (
         3,
-        (*LOCAL, "partition.clients=3", "encode.images=2", "encode.iterations=2", "switch1=2", "switch2=3"),
+        (*LOCAL, *PROXY, "partition.clients=3", "switch1=2", "switch2=3"),
     ),
     "fedlap": (
         2,
@@ -88,7 +89,7 @@ def test_receipts_and_signatures(side_by_side):
 
 def test_phases_that_are_found_on_the_way(side_by_side):
     settings = (
-        *LOCAL, "partition.clients=2", "encode.images=2", "encode.iterations=2", "switch1=plateau", "switch2=plateau",
+        *LOCAL, "partition.clients=2", *PROXY, "switch1=plateau", "switch2=plateau",
         "plateau.patience=1", "plateau.gain=0.9", "plateau.full_rounds=1",
     )  # fmt: skip
     by_run, by_homes, _, _ = side_by_side(change(load_recipe("tofu"), settings, 6))

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from artifacts import atomic
 from artifacts.errors import InputError
+from artifacts.writing import atomic
 
 
 class TestTheServerStopsAndGoesOn:
@@ -118,7 +118,7 @@ def test_one_run_at_a_time_in_a_home(federation, homes):
     terms, split = federation(rounds=1)
 
     def second(task, reply):
-        with pytest.raises(InputError, match="another run is at work"):
+        with pytest.raises(InputError, match=r"is in use: fedsynth federate .* is at work there"):
             homes.served(terms, split, homes.ByHand(split))
         return reply
 

@@ -18,7 +18,7 @@ FAMILIES = {
     "scaffold": (2, STEPS),
     "fedavg-secure": (1, STEPS),
     "dp-fedsam": (2, (*STEPS, "participation=0.7")),
-    "tofu": (3, (*STEPS, "encode.images=2", "encode.iterations=2", "switch1=2", "switch2=3")),
+    "tofu": (3, (*STEPS, "encode.images=2", "encode.iterations=2", "encode.least_cosine=0", "switch1=2", "switch2=3")),
     "fedlap": (1, MATCHING),
     "fedlap-dp": (1, ("encode.images_per_class=1", "encode.points=1", "encode.batches=1", "encode.image_steps=1")),
     "feddm": (1, SURROGATE),

@@ -32,5 +32,5 @@ def test_the_files_are_those_of_run(tmp_path, homes, run_on_one_worker):
     assert summary["rounds"] == 2
     run_on_one_worker(change(load_recipe("fedavg"), SETTINGS, 2), tmp_path / "run", seed=3)
     assert homes.digests(tmp_path / "ray") == homes.digests(tmp_path / "run")
-    asked = list((tmp_path / "ray/clients").glob("*/private/.federate.lock"))
+    asked = list((tmp_path / "ray/clients").glob("*/egress.jsonl"))
     assert len(asked) <= 8  # of twenty: those who were drawn, four a round

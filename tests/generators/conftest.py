@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from artifacts import keys, spend
+from artifacts.identity import keys
+from artifacts.ledgers import spend
 from artifacts.metadata import Metadata
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages, to_pixels
 from stages.data.sources import load
-from stages.generator_file import family_of
 from stages.keygen import settle
-from stages.methods.params.generator import GeneratorTraining
 from stages.nets.generator_params import ImageShape
+from stages.registry import GENERATORS
 from stages.train_generator import train_generator
 
 QUICK = {
@@ -56,7 +56,7 @@ def client(tmp_path, digits):
 @pytest.fixture(scope="session")
 def quick():
     """Parameters of a family, small enough to train a few steps in no time."""
-    return lambda family, **changed: GeneratorTraining(**{**QUICK[family], **changed})
+    return lambda family, **changed: GENERATORS.from_mapping({**QUICK[family], **changed})
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +90,7 @@ def setting(digits, quick):
     shape = ImageShape(channels=1, height=8, width=8, num_classes=10)
 
     def make(name, count=24):
-        family = family_of(quick(name), shape)
+        family = quick(name).build(shape)
         weights = family.initial(torch.Generator().manual_seed(4))
         some = digits.take(np.arange(count))
         return family, weights, torch.from_numpy(to_pixels(some.images)), torch.from_numpy(some.labels)

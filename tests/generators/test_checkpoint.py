@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
 from artifacts.errors import InputError
-from stages.generator_checkpoint import Checkpoint
+from artifacts.formats import tensors_file
+from stages.generators.checkpoint import Checkpoint
 from stages.train_generator import train_generator
 
 FAMILIES = ["ddpm", "vae", "gan"]
@@ -38,9 +38,9 @@ def test_killed_and_started_again_it_ends_with_the_same_bytes(client, quick):
     script = f"""
 import sys
 from pathlib import Path
-from stages.methods.params.generator import GeneratorTraining
+from stages.registry import GENERATORS
 from stages.train_generator import train_generator
-params = GeneratorTraining.from_mapping({params.to_json()!r})
+params = GENERATORS.from_mapping({params.to_json()!r})
 def report(done, total, text):
     print(done, flush=True)
     if done == 9:

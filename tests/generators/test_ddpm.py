@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from stages.methods.ddpm import Ddpm, noise_schedule, noised
 from stages.methods.draws import drawn
-from stages.methods.params.generator import GeneratorTraining
+from stages.methods.params.ddpm import DdpmTraining
 from stages.methods.private_gradients import example_loss
 from stages.nets.generator_params import ImageShape
 from stages.nets.torchvision_door import diffusers
 from stages.nets.unet import GivenDropout, unet
 
 SHAPE = ImageShape(channels=1, height=8, width=8, num_classes=4)
-SMALL = GeneratorTraining(base_width=8, multipliers="1,2", dropout=0.3, attention_from=1)
+SMALL = DdpmTraining(base_width=8, multipliers="1,2", dropout=0.3, attention_from=1)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ class Tiny(nn.Module):
 
 
 def test_the_loss_by_hand(monkeypatch):
-    family = Ddpm(GeneratorTraining(dropout=0.0), SHAPE)
+    family = Ddpm(DdpmTraining(dropout=0.0), SHAPE)
     monkeypatch.setattr(family, "_net", Tiny())
     images, labels = examples(5)
     draws = drawn(family.draws, 5, torch.Generator().manual_seed(3))
@@ -127,6 +128,26 @@ def test_dropout_is_part_of_the_draws(family, weights):
     assert not torch.equal(first, family.losses(weights, images, labels, other))
 
 
+def test_what_dropout_keeps_is_scaled_up(family, weights):
+    """Kept units are divided by the probability of being kept, 0.7, so that their mean is what sampling will see."""
+    images, labels = examples(4)
+    draws = drawn(family.draws, 4, torch.Generator().manual_seed(2))
+    kept = noise_schedule(1000)[draws["time"]].reshape(-1, 1, 1, 1)
+    noisy = kept.sqrt() * images + (1 - kept).sqrt() * draws["noise"]
+
+    def by_hand(scale):
+        values = {name.removeprefix("unet."): tensor for name, tensor in weights.items()}
+        for name in (name for name in draws if name.startswith("dropout ")):
+            values[name.removeprefix("dropout ")] = torch.where(draws[name], scale, 0.0)
+        inputs = (noisy, draws["time"])
+        predicted = functional_call(family._net, values, inputs, {"class_labels": labels, "return_dict": False})[0]
+        return (predicted - draws["noise"]).square().mean(dim=(1, 2, 3))
+
+    found = family.losses(weights, images, labels, draws)
+    torch.testing.assert_close(found, by_hand(1 / 0.7))
+    assert not torch.allclose(found, by_hand(1.0), rtol=1e-3)  # else the factor would not be tested
+
+
 def test_dropped_units_are_made_up_for():
     layer = GivenDropout()
     x = torch.ones(2, 3)
@@ -138,7 +159,7 @@ def test_dropped_units_are_made_up_for():
 @pytest.mark.parametrize("sampler", ["ddpm", "ddim", "dpm-solver"])
 def test_a_perfect_network_leads_back_to_its_one_image(sampler, monkeypatch):
     """If the data is a single image x₀, the best ε̂ is (x_t − √ᾱ·x₀)/√(1−ᾱ), and every sampler must return x₀."""
-    family = Ddpm(GeneratorTraining(dropout=0.0), SHAPE)
+    family = Ddpm(DdpmTraining(dropout=0.0), SHAPE)
     target = torch.linspace(-1, 1, 64).reshape(1, 1, 8, 8)
 
     def perfect(weights, factors, noisy, times, labels):
@@ -177,7 +198,7 @@ def test_samples_follow_the_generator_and_leave_global_random_state_alone(family
 )
 def test_number_of_parameters(values, shape, expected):
     shape = ImageShape(**dict(zip(("channels", "height", "width", "num_classes"), shape, strict=True)))
-    net = unet(GeneratorTraining(**values).unet(), shape)
+    net = unet(DdpmTraining(**values).unet(), shape)
     assert all(p.device.type == "meta" for p in net.parameters())
     reference = sum(p.numel() for p in net.parameters())
     assert reference == expected
@@ -194,6 +215,6 @@ def test_initial_weights_are_torchs_own_scheme(weights):
 
 def test_sizes_that_do_not_fit_are_told():
     with pytest.raises(ValueError, match=r"multiples of 8, found 28×28: give --multipliers 1,2,2,"):
-        Ddpm(GeneratorTraining(scale="paper"), ImageShape(channels=1, height=28, width=28, num_classes=10))
+        Ddpm(DdpmTraining(scale="paper"), ImageShape(channels=1, height=28, width=28, num_classes=10))
     with pytest.raises(ValueError, match=r"multiples of 2, found 8×7: give --multipliers 1,"):
-        Ddpm(GeneratorTraining(), ImageShape(channels=1, height=8, width=7, num_classes=10))
+        Ddpm(DdpmTraining(), ImageShape(channels=1, height=8, width=7, num_classes=10))

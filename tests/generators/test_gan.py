@@ -6,7 +6,7 @@ import torch
 
 from stages.methods.draws import drawn
 from stages.methods.gan import Gan
-from stages.methods.params.generator import GeneratorTraining
+from stages.methods.params.gan import GanTraining
 from stages.methods.private_gradients import example_loss
 from stages.nets.gan_net import Discriminator, GanGenerator
 from stages.nets.generator_params import ImageShape
@@ -17,7 +17,7 @@ SHAPE = ImageShape(channels=1, height=8, width=8, num_classes=3)
 @pytest.fixture
 def setting():
     """A GAN in float64, its two networks as ordinary modules, four examples and their draws."""
-    gan = Gan(GeneratorTraining(family="gan", filters=2, latent_size=3, r1=0.6), SHAPE)
+    gan = Gan(GanTraining(filters=2, latent_size=3, r1=0.6), SHAPE)
     weights = {name: tensor.double() for name, tensor in gan.initial(torch.Generator().manual_seed(0)).items()}
     generator, discriminator = (
         GanGenerator(SHAPE, filters=2, latent=3).double(),
@@ -101,7 +101,7 @@ def test_only_the_generator_is_kept(setting):
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (28, 28), (12, 10), (7, 9), (1, 1)])
 def test_images_of_any_size(height, width):
     shape = ImageShape(channels=3, height=height, width=width, num_classes=2)
-    gan = Gan(GeneratorTraining(family="gan", filters=2, latent_size=2), shape)
+    gan = Gan(GanTraining(filters=2, latent_size=2), shape)
     weights = gan.initial(torch.Generator().manual_seed(0))
     labels = torch.tensor([0, 1])
     images = gan.sample(weights, labels, torch.Generator().manual_seed(0), report=lambda done, total: None)

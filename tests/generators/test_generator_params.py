@@ -2,51 +2,42 @@
 
 import pytest
 
-from stages.methods.params.generator import GeneratorTraining
+from stages.methods.params.ddpm import DdpmTraining
 from stages.methods.params.synthesis import Synthesis
+from stages.methods.params.vae import VaeTraining
+from stages.registry import GENERATORS
 
 
 def test_the_papers_numbers():
-    paper = GeneratorTraining(scale="paper")
+    paper = DdpmTraining(scale="paper")
     size, optimisation = paper.unet(), paper.optimisation()
     assert (size.base_width, size.multipliers, size.residual_blocks, size.dropout) == (64, (1, 2, 2, 2), 3, 0.1)
     assert (optimisation.learning_rate, optimisation.batch_size, optimisation.ema_decay) == (1e-4, 256, 0.9995)
-    assert (paper.data_fraction, paper.value("timesteps")) == (0.75, 1000)
+    assert (paper.data_fraction, paper.timesteps) == (0.75, 1000)
     assert paper.num_steps(1000) == 500 * 4  # 500 epochs of ⌈1000/256⌉ steps
-    assert GeneratorTraining(family="vae", scale="paper").value("latent_size") == 10
-
-
-@pytest.mark.parametrize("family", ["ddpm", "vae", "gan"])
-@pytest.mark.parametrize("scale", ["small", "paper"])
-def test_metadata_spell_out_every_default_and_read_back(family, scale):
-    params = GeneratorTraining(family=family, scale=scale)
-    told = params.to_json()
-    again = GeneratorTraining.from_mapping(told)
-    assert again.to_json() == told
-    assert (again.num_steps(700), again.optimisation()) == (params.num_steps(700), params.optimisation())
-    assert ("steps" in told) != ("epochs" in told)
-    assert told.keys() >= {"batch_size", "learning_rate", "ema_decay", "data_fraction"}
+    assert VaeTraining(scale="paper").latent_size == 10
 
 
 def test_steps_and_epochs_replace_each_other():
-    assert GeneratorTraining(scale="paper", steps=7).num_steps(10**6) == 7
-    assert GeneratorTraining(epochs=3, batch_size=10).num_steps(25) == 9
-    assert GeneratorTraining(steps=7).to_json().keys() & {"steps", "epochs"} == {"steps"}
+    assert DdpmTraining(scale="paper", steps=7).num_steps(10**6) == 7
+    assert DdpmTraining(epochs=3, batch_size=10).num_steps(25) == 9
+    assert DdpmTraining(steps=7).to_json().keys() & {"steps", "epochs"} == {"steps"}
 
 
 @pytest.mark.parametrize(("fraction", "n", "expected"), [(0.75, 100, 75), (0.75, 1, 1), (0.01, 20, 1), (1.0, 9, 9)])
 def test_the_share_of_the_data_is_rounded_and_never_nothing(fraction, n, expected):
-    assert GeneratorTraining(data_fraction=fraction).num_examples(n) == expected
+    assert DdpmTraining(data_fraction=fraction).num_examples(n) == expected
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"family": "vae", "base_width": 16}, r"--base-width must be absent with --family vae \(it belongs to ddpm\)"),
-        ({"family": "gan", "timesteps": 10}, "--timesteps must be absent"),
-        ({"beta": 1.0}, r"--beta must be absent with --family ddpm \(it belongs to vae\)"),
-        ({"family": "ddpm", "latent_size": 3}, "belongs to vae and gan"),
-        ({"family": "vae", "r1": 0.1}, r"it belongs to gan"),
+        ({"family": "vae", "base_width": 16}, "--base-width goes with --family ddpm; found --family vae"),
+        ({"family": "gan", "timesteps": 10}, "--timesteps goes with --family ddpm; found --family gan"),
+        ({"beta": 1.0}, "--beta goes with --family vae; found --family ddpm"),
+        ({"family": "ddpm", "latent_size": 3}, "--latent-size goes with --family vae or gan; found --family ddpm"),
+        ({"family": "vae", "r1": 0.1}, "--r1 goes with --family gan"),
+        ({"noise_multiplicity": 4}, "--noise-multiplicity goes with --noise-multiplier or --target-epsilon"),
         ({"epochs": 1, "steps": 1}, "--epochs and --steps exclude each other"),
         ({"steps": 0}, "--steps must be at least 1"),
         ({"data_fraction": 0}, "--data-fraction must be above 0"),
@@ -60,12 +51,12 @@ def test_the_share_of_the_data_is_rounded_and_never_nothing(fraction, n, expecte
         ({"learning_rate": 0}, "--learning-rate"),
         ({"timesteps": 1}, "--timesteps"),
         ({"family": "vae", "beta": -1}, "--beta"),
-        ({"family": "flow"}, "--family must be one of ddpm, vae, gan"),
+        ({"family": "flow"}, "--family must be one of ddpm, vae, gan; found 'flow'"),
     ],
 )
 def test_a_wrong_parameter_is_named(values, said):
     with pytest.raises(ValueError, match=said):
-        GeneratorTraining(**values)
+        GENERATORS.from_mapping(values)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +76,29 @@ def test_a_wrong_wish_for_images_is_named(values, said):
 
 
 def test_samplers_have_their_own_number_of_steps():
-    assert Synthesis(count=1).sampling() == ("dpm-solver", 25)
-    assert Synthesis(count=1, sampler="ddpm").sampling() == ("ddpm", 250)
-    assert Synthesis(count=1, sampler="ddim", sampling_steps=7).sampling() == ("ddim", 7)
+    def sampling(**values):
+        made = Synthesis(count=1, **values)
+        return made.sampler, made.sampling_steps
+
+    assert sampling() == ("dpm-solver", 25)
+    assert sampling(sampler="ddpm") == ("ddpm", 250)
+    assert sampling(sampler="ddim", sampling_steps=7) == ("ddim", 7)
+    assert sampling(family="gan") == (None, None)
+
+
+def test_a_sampler_has_an_effect_with_families_that_have_one_only():
+    with pytest.raises(ValueError, match="--sampler goes with a generator that draws in several steps"):
+        Synthesis(family="gan", count=1, sampler="ddpm")
+    assert Synthesis(family="gan", count=3).to_json() == {"count": 3, "labels": "frequency"}
+
+
+def test_labels_follow_from_the_generators_privacy():
+    assert Synthesis(count=1).labels == "frequency"
+    assert Synthesis(count=1, private=True).labels == "uniform"
+    with pytest.raises(ValueError, match="--labels frequency is refused"):
+        Synthesis(count=1, private=True, labels="frequency")
+
+
+def test_what_the_file_says_cannot_be_given():
+    with pytest.raises(ValueError, match="unknown parameter 'family'"):
+        Synthesis.from_mapping({"count": 1, "family": "gan"})

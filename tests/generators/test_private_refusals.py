@@ -2,7 +2,7 @@
 
 import pytest
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 
 SMALL = ["--family", "vae", "--filters", 4, "--hidden-size", 16, "--batch-size", 8]
 STEPS = [*SMALL, "--steps", 3]
@@ -30,13 +30,13 @@ DP = ["--noise-multiplier", 1, "--sampling-rate", 0.2]
         ([*STEPS, *DP, "--keep-at", "3"], "--keep-at 3"),
         ([*STEPS, *DP, "--conditioning", "class-mean"], "--conditioning class-mean is refused"),
         ([*STEPS, *DP, "--scale", "paper"], "--conditioning class-mean is refused"),
-        ([*SMALL, *DP, "--epochs", 2], "epochs would tell how many images"),
-        (["--scale", "paper", *DP], "epochs would tell how many images"),
+        ([*SMALL, *DP, "--epochs", 2], "from epochs one could tell how many images"),
+        (["--scale", "paper", *DP], "from epochs one could tell how many images"),
         ([*STEPS, "--target-epsilon", 1e-9, "--delta", 1e-9, "--sampling-rate", 1], "--target-epsilon: no noise"),
-        ([*STEPS, "--delta", 1e-5], "--delta must be given with --noise-multiplier or --target-epsilon"),
-        ([*STEPS, "--sampling-rate", 0.5], "--sampling-rate must be given with"),
-        ([*STEPS, "--clip-norm", 1], "--clip-norm must be given with"),
-        ([*STEPS, "--noise-multiplicity", 2], "--noise-multiplicity must be given under DP only"),
+        ([*STEPS, "--delta", 1e-5], "--delta goes with --noise-multiplier or --target-epsilon"),
+        ([*STEPS, "--sampling-rate", 0.5], "--sampling-rate goes with"),
+        ([*STEPS, "--clip-norm", 1], "--clip-norm goes with --noise-multiplier"),
+        ([*STEPS, "--noise-multiplicity", 2], "--noise-multiplicity goes with --noise-multiplier or --target-epsilon"),
     ],
 )
 def test_wrong_wishes(client, fedsynth, options, said, kinds_of):

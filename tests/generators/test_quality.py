@@ -5,8 +5,8 @@ import pytest
 from sklearn.svm import SVC
 
 from stages.data.dataset_images import load_dataset
-from stages.methods.params.generator import GeneratorTraining
 from stages.methods.params.synthesis import Synthesis
+from stages.registry import GENERATORS
 from stages.synthesize import synthesize
 from stages.train_generator import train_generator
 
@@ -22,9 +22,11 @@ def recognised(tmp_path_factory, digits, make_client):
 
     def share(count=100, **values):
         generator, out = data.with_name("generator.safetensors"), data.with_name("synthetic.parquet")
-        params = GeneratorTraining(data_fraction=1.0, **values)
+        params = GENERATORS.from_mapping({"data_fraction": 1.0, **values})
         train_generator([data], generator, params=params, seed=0, force=True)
-        synthesize(generator, out, params=Synthesis(count=count, labels="uniform"), seed=0, force=True)
+        synthesize(
+            generator, out, params=Synthesis(family=params.family, count=count, labels="uniform"), seed=0, force=True
+        )
         made = load_dataset(out).content
         return float((judge.predict(made.images.reshape(-1, 64) / 255) == made.labels).mean())
 

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from artifacts import dataset_file, ledger
+from artifacts.formats import dataset_file
+from artifacts.ledgers import egress
 from stages.data.dataset_images import load_dataset
 from stages.data.png import encode_png
 
@@ -46,7 +47,7 @@ def test_what_the_copy_still_holds_leaves_in_the_order_drawn(fedsynth, drawn):
 def test_the_file_and_the_ledger_say_that_it_was_picked_over(fedsynth, fedsynth_json, drawn, rows):
     assert approve(fedsynth, drawn, whole(drawn).take(rows))[0] == 0
     assert dataset_file.read_metadata(drawn / "outbox" / "synthetic.parquet").params["picked"] is True
-    (entry,) = ledger.read(drawn / "egress.jsonl").entries
+    (entry,) = egress.read(drawn / "egress.jsonl").entries
     assert entry.picked is True
     assert fedsynth_json("audit", drawn)["passed"]
 
@@ -55,7 +56,7 @@ def test_without_a_review_nothing_says_so(fedsynth_json, drawn):
     fedsynth_json(
         "synthesize", drawn / "private" / "vae.safetensors", "--count", 5, "-o", drawn / "outbox" / "s.parquet"
     )
-    assert [entry.picked for entry in ledger.read(drawn / "egress.jsonl").entries] == [False]
+    assert [entry.picked for entry in egress.read(drawn / "egress.jsonl").entries] == [False]
 
 
 def changed_pixel(table, drawn):

@@ -10,8 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from artifacts import commitments, dataset_file, keys, ledger, tensors_file
 from artifacts.digests import sha256_file
+from artifacts.formats import dataset_file, tensors_file
+from artifacts.identity import commitments, keys
+from artifacts.ledgers import egress
 from stages.data.dataset_images import load_dataset
 from stages.methods.params.synthesis import Synthesis
 from stages.synthesize import synthesize
@@ -50,7 +52,9 @@ def test_a_file_that_leaves_opens_with_plain_pyarrow(fedsynth_json, private, out
 
 def test_what_leaves_is_declared_and_nothing_private_is_told(fedsynth, private, outbox):
     out, generator = outbox / "synthetic.parquet", private / "ddpm.safetensors"
-    code, _, err = fedsynth("synthesize", generator, "--count", 9, "--sampling-steps", 2, "--seed", 77123, "-o", out)
+    code, _, err = fedsynth(
+        "synthesize", generator, "--count", 9, "--sampling-steps", 2, "--seed", 771239051467, "-o", out
+    )
     assert code == 0, err
     told = about(out)
     assert told["disclosures"] == ["class_counts", "class_set", "derived_images"]
@@ -58,14 +62,14 @@ def test_what_leaves_is_declared_and_nothing_private_is_told(fedsynth, private, 
     assert told["params"].items() >= {"labels": "frequency", "sampler": "dpm-solver", "sampling_steps": 2}.items()
     text = json.dumps(told)
     assert "seed" not in told
-    assert "77123" not in text
+    assert "771239051467" not in text
     assert "counts" not in told
     assert sha256_file(generator) not in text
     assert str(private.parent) not in text
     (reference,) = dataset_file.read(out).metadata.inputs
     assert (reference.role, reference.kind, reference.sha256) == ("generator", "generator", None)
     assert commitments.opens(keys.read(private / "client.key"), reference, sha256_file(generator))
-    (entry,) = ledger.read(private.parent / "egress.jsonl").entries
+    (entry,) = egress.read(private.parent / "egress.jsonl").entries
     assert (entry.file, entry.kind, entry.sha256) == ("synthetic.parquet", "dataset", sha256_file(out))
     assert entry.disclosures == told["disclosures"]
 
@@ -195,8 +199,16 @@ def test_the_sheet_is_a_picture_and_private(fedsynth, fedsynth_json, private, ou
         (["--labels", "given", "--label-list", "1:0"], 2, "names no image"),
         (["--labels", "given", "--label-list", "1,2", "--count", "3"], 2, "--count 3 and --label-list of 2 differ"),
         (["--count", "3", "--label-list", "1"], 2, "--label-list must be given with --labels given, and only then"),
-        (["--count", "3", "--sampler", "ddim"], 2, "--sampler belongs to ddpm; this generator is a vae"),
-        (["--count", "3", "--sampling-steps", "9"], 2, "--sampling-steps belongs to ddpm"),
+        (
+            ["--count", "3", "--sampler", "ddim"],
+            2,
+            "--sampler goes with a generator that draws in several",
+        ),
+        (
+            ["--count", "3", "--sampling-steps", "9"],
+            2,
+            "--sampling-steps goes with a generator that",
+        ),
         (["--count", "3", "--drop", "3"], 2, "--drop 3: images are numbered from 0 to 2"),
         (["--count", "3", "--drop", "0-2"], 2, "--drop leaves no image"),
         (["--count", "3", "--drop", "one"], 2, "'one' is neither a number nor a range"),
@@ -284,7 +296,7 @@ def test_other_files_are_no_generators(fedsynth, private, quick):
 def test_more_images_than_one_batch_and_progress(private):
     told = []
     synthesize(
-        private / "vae.safetensors", private / "s.parquet", params=Synthesis(count=600), seed=0,
+        private / "vae.safetensors", private / "s.parquet", params=Synthesis(family="vae", count=600), seed=0,
         report=lambda *call: told.append(call[:2]),
     )  # fmt: skip
     assert told == [(250, 600), (500, 600), (600, 600)]

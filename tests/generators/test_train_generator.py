@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from artifacts import tensors_file
 from artifacts.digests import sha256_file
 from artifacts.errors import InputError, UsageError
+from artifacts.formats import tensors_file
 from stages.train_generator import train_generator
 
 FAMILIES = ["ddpm", "vae", "gan"]
@@ -71,12 +71,12 @@ def test_two_processes_make_the_same_bytes(client, quick):
     script = """
 import sys, torch
 from pathlib import Path
-from stages.methods.params.generator import GeneratorTraining
+from stages.registry import GENERATORS
 from stages.train_generator import train_generator
 torch.manual_seed(99)
 for spec in sys.argv[2:]:
     family, out = spec.split("=", 1)
-    params = GeneratorTraining.from_mapping(PARAMS[family])
+    params = GENERATORS.from_mapping(PARAMS[family])
     train_generator([Path(sys.argv[1])], Path(out), params=params, seed=3, checkpoint_every=1)
 """.replace("PARAMS", repr({family: quick(family, steps=3).to_json() for family in outs}))
     again = [f"{family}={client.with_name(f'{family}-again.safetensors')}" for family in outs]
@@ -163,7 +163,7 @@ def test_an_existing_output_is_refused_before_any_work(client, quick):
     out = client.with_name("g.safetensors")
     train(client, out, quick("vae", steps=1))
     with pytest.raises(InputError, match="already exists"):
-        train(client, out, quick("vae", steps=1), report=lambda *call: pytest.fail("it trained"))
+        train(client, out, quick("vae", steps=2), report=lambda *call: pytest.fail("it trained"))
     assert train(client, out, quick("vae", steps=1), force=True)["out"] == str(out)
 
 

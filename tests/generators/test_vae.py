@@ -8,7 +8,7 @@ import torch
 from torch.distributions import Bernoulli, Normal, kl_divergence
 
 from stages.methods.draws import drawn
-from stages.methods.params.generator import GeneratorTraining
+from stages.methods.params.vae import VaeTraining
 from stages.methods.private_gradients import example_loss
 from stages.methods.vae import Vae, divergence
 from stages.nets.generator_params import ImageShape
@@ -18,7 +18,7 @@ SHAPE = ImageShape(channels=1, height=8, width=8, num_classes=3)
 
 
 def family(**values):
-    return Vae(GeneratorTraining(family="vae", filters=4, hidden_size=16, latent_size=5, **values), SHAPE)
+    return Vae(VaeTraining(filters=4, hidden_size=16, latent_size=5, **values), SHAPE)
 
 
 def examples(count):
@@ -118,7 +118,7 @@ def test_codes_are_drawn_around_the_class_mean_and_images_are_mean_brightness():
 def test_images_of_any_size(height, width, expected):
     shape = ImageShape(channels=3, height=height, width=width, num_classes=2)
     assert halvings(shape) == expected
-    vae = Vae(GeneratorTraining(family="vae", filters=2, hidden_size=4, latent_size=2), shape)
+    vae = Vae(VaeTraining(filters=2, hidden_size=4, latent_size=2), shape)
     weights = vae.initial(torch.Generator().manual_seed(0))
     labels = torch.tensor([0, 1])
     images = vae.sample(weights, labels, torch.Generator().manual_seed(0), report=lambda done, total: None)

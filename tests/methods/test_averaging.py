@@ -29,7 +29,7 @@ def test_apply_by_hand():
 
 
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6, width=32), st.integers(1, 1000)), min_size=1, max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_mean_is_numpys_weighted_average_and_within_the_range(pairs):
     result = mean_of([([value], weight) for value, weight in pairs])[0]
     values, weights = [v for v, _ in pairs], [w for _, w in pairs]

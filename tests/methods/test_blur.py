@@ -9,7 +9,8 @@ from stages.methods.blur import UpdatePenalty
 from stages.methods.fedavg import FedAvg
 from stages.methods.fedprox import FedProx
 from stages.methods.local_training import train_locally
-from stages.methods.params.local_training import LocalTraining
+from stages.methods.params.fedavg import FedAvgTraining
+from stages.registry import ALGORITHMS
 
 START = np.array([1.0, -2.0, 0.5, 3.0])
 
@@ -85,7 +86,9 @@ SLOPE = np.array([1.0, -2.0, 0.5, 1.5])
 def test_steps_by_hand(mu, momentum):
     """It comes beside a proximal term, at the same weights, and goes through momentum like any gradient."""
     name = {"algorithm": "fedprox", "mu": mu} if mu else {}
-    params = LocalTraining(local_steps=6, momentum=momentum, update_bound=0.5, update_penalty=2.0, **name)
+    params = ALGORITHMS.from_mapping(
+        {"local_steps": 6, "momentum": momentum, "update_bound": 0.5, "update_penalty": 2.0, **name}
+    )
     end = run_locally(params, lambda named: FedProx(named, mu) if mu else FedAvg(), SLOPE)
     w, moved, beyond = START.copy(), 0.0, 0
     for _ in range(6):
@@ -100,13 +103,13 @@ def test_steps_by_hand(mu, momentum):
 
 def test_it_holds_the_update_small():
     """Where λ(w − w₀) meets a steady gradient the weights stop: at ‖g‖/λ, or about S if that is further out."""
-    plain = LocalTraining(local_steps=200)
+    plain = FedAvgTraining(local_steps=200)
     lengths = {}
     for name, params in {
         "plain": plain,
-        "weak": LocalTraining(local_steps=200, update_bound=0.2, update_penalty=1.0),
-        "strong": LocalTraining(local_steps=200, update_bound=0.2, update_penalty=15.0),
-        "no weight": LocalTraining(local_steps=200, update_bound=0.2, update_penalty=0.0),
+        "weak": FedAvgTraining(local_steps=200, update_bound=0.2, update_penalty=1.0),
+        "strong": FedAvgTraining(local_steps=200, update_bound=0.2, update_penalty=15.0),
+        "no weight": FedAvgTraining(local_steps=200, update_bound=0.2, update_penalty=0.0),
     }.items():
         end = run_locally(params, lambda named: FedAvg(), SLOPE)
         lengths[name] = np.linalg.norm(end - START)
@@ -117,9 +120,9 @@ def test_it_holds_the_update_small():
 
 
 def test_the_default_weight_and_what_the_metadata_say():
-    assert LocalTraining(update_bound=0.2).penalty_weight == 1.0
-    assert LocalTraining(update_bound=0.2, update_penalty=3).penalty_weight == 3.0
-    assert not {"update_bound", "update_penalty"} & LocalTraining().to_json().keys()
+    assert FedAvgTraining(update_bound=0.2).update_penalty == 1.0
+    assert FedAvgTraining(update_bound=0.2, update_penalty=3).update_penalty == 3.0
+    assert not {"update_bound", "update_penalty"} & FedAvgTraining().to_json().keys()
 
 
 @pytest.mark.parametrize(
@@ -127,18 +130,18 @@ def test_the_default_weight_and_what_the_metadata_say():
     [
         ({"update_bound": 0}, "--update-bound must be above 0"),
         ({"update_bound": 0.2, "update_penalty": -1}, "--update-penalty must be 0 or more"),
-        ({"update_penalty": 1.0}, "--update-penalty must be given with --update-bound only"),
+        ({"update_penalty": 1.0}, "--update-penalty goes with --update-bound"),
         ({"update_bound": float("inf")}, "--update-bound"),
     ],
 )
 def test_refusals(values, said):
     with pytest.raises(ValueError, match=said):
-        LocalTraining(**values)
+        FedAvgTraining.from_mapping(values)
 
 
 def test_on_the_command_line(fedsynth_json, finished_run, tmp_path):
     """Of a real training: the update is shorter, and says why."""
-    from artifacts import tensors_file
+    from artifacts.formats import tensors_file
 
     model, data = finished_run / "public/model-0000.safetensors", finished_run / "clients/00/private/data.parquet"
     norms = []

@@ -9,8 +9,12 @@ from torch import nn
 
 from stages.methods.fedavg import FedAvg
 from stages.methods.fedprox import FedProx
-from stages.methods.local_training import batch_gradients, batches, exchanged, num_steps, train_locally
-from stages.methods.params.local_training import LocalTraining
+from stages.methods.local_training import batch_gradients, batches, train_locally
+from stages.methods.params.fedavg import FedAvgTraining
+from stages.methods.params.fedprox import FedProxTraining
+from stages.methods.params.fedsgd import FedSgdTraining
+from stages.nets.state import exchanged
+from stages.registry import ALGORITHMS
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(12, 1, 2, 2)).astype(np.float32)
@@ -38,8 +42,8 @@ def numpy_gradient(weight, bias, rows):
 
 def local(net, params, algorithm, round=1, seed=5):
     images, labels = torch.from_numpy(IMAGES), torch.from_numpy(LABELS)
-    total = num_steps(params, len(LABELS))
-    rows = batches(params, len(LABELS), total, torch.Generator().manual_seed(seed))
+    total = params.num_steps([len(LABELS)])
+    rows = batches(params.num_in_batch(len(LABELS)), len(LABELS), total, torch.Generator().manual_seed(seed))
     return train_locally(
         net,
         batch_gradients(net, images, labels, rows, torch.Generator().manual_seed(seed)),
@@ -58,22 +62,23 @@ def numpy_local(params, mu=0.0, round=1, seed=5):
     start_weight, start_bias = weight.copy(), bias.copy()
     moved_weight, moved_bias = np.zeros_like(weight), np.zeros_like(bias)
     rate = params.rate(round)
-    for rows in batches(params, len(LABELS), num_steps(params, len(LABELS)), torch.Generator().manual_seed(seed)):
+    size, momentum = params.num_in_batch(len(LABELS)), getattr(params, "momentum", 0.0)
+    for rows in batches(size, len(LABELS), params.num_steps([len(LABELS)]), torch.Generator().manual_seed(seed)):
         grad_weight, grad_bias = numpy_gradient(weight, bias, rows.numpy())
         grad_weight = grad_weight + mu * (weight - start_weight) + params.weight_decay * weight
         grad_bias = grad_bias + mu * (bias - start_bias) + params.weight_decay * bias
-        moved_weight = params.momentum * moved_weight + grad_weight
-        moved_bias = params.momentum * moved_bias + grad_bias
+        moved_weight = momentum * moved_weight + grad_weight
+        moved_bias = momentum * moved_bias + grad_bias
         weight, bias = weight - rate * moved_weight, bias - rate * moved_bias
     return start_weight - weight, start_bias - bias
 
 
 CASES = {
-    "sgd": (LocalTraining(local_epochs=2, batch_size=5, learning_rate=0.3), 0.0),
-    "momentum and decay": (LocalTraining(local_steps=7, batch_size=5, momentum=0.9, weight_decay=0.01), 0.0),
-    "fedsgd": (LocalTraining(algorithm="fedsgd", learning_rate=0.5), 0.0),
-    "fedprox": (LocalTraining(algorithm="fedprox", mu=0.7, local_epochs=3, batch_size=4), 0.7),
-    "exponential decay": (LocalTraining(lr_schedule="exponential", lr_decay=0.5, batch_size=4), 0.0),
+    "sgd": (FedAvgTraining(local_epochs=2, batch_size=5, learning_rate=0.3), 0.0),
+    "momentum and decay": (FedAvgTraining(local_steps=7, batch_size=5, momentum=0.9, weight_decay=0.01), 0.0),
+    "fedsgd": (FedSgdTraining(learning_rate=0.5), 0.0),
+    "fedprox": (FedProxTraining(mu=0.7, local_epochs=3, batch_size=4), 0.7),
+    "exponential decay": (FedAvgTraining(lr_schedule="exponential", lr_decay=0.5, batch_size=4), 0.0),
 }
 
 
@@ -98,7 +103,7 @@ def test_the_proximal_term_is_not_negligible_in_that_test():
 def test_update_is_start_minus_end():
     net = softmax_net()
     start = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    result = local(net, LocalTraining(local_steps=3), FedAvg())
+    result = local(net, FedAvgTraining(local_steps=3), FedAvg())
     for name, tensor in net.state_dict().items():
         assert torch.equal(start[name] - tensor, result.update[name])
 
@@ -113,15 +118,15 @@ def test_batch_norms_averages_are_exchanged_and_its_counter_is_not():
     epochs=st.integers(1, 3),
     steps=st.none() | st.integers(1, 40),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_batches_cover_each_pass_once(n, batch, epochs, steps):
     params = (
-        LocalTraining(batch_size=batch, local_steps=steps)
+        FedAvgTraining(batch_size=batch, local_steps=steps)
         if steps
-        else LocalTraining(batch_size=batch, local_epochs=epochs)
+        else FedAvgTraining(batch_size=batch, local_epochs=epochs)
     )
-    count = num_steps(params, n)
-    drawn = [rows.tolist() for rows in batches(params, n, count, torch.Generator().manual_seed(n))]
+    count = params.num_steps([n])
+    drawn = [rows.tolist() for rows in batches(batch, n, count, torch.Generator().manual_seed(n))]
     assert len(drawn) == count
     per_pass = -(-n // batch)
     for first in range(0, len(drawn) - per_pass + 1, per_pass):
@@ -138,10 +143,14 @@ def test_batches_cover_each_pass_once(n, batch, epochs, steps):
         ({"learning_rate": 0.1, "lr_schedule": "exponential", "lr_decay": 0.5}, 4, 0.0125),
         ({"learning_rate": 0.1, "lr_schedule": "cosine", "schedule_rounds": 4}, 1, 0.1),
         ({"learning_rate": 0.1, "lr_schedule": "cosine", "schedule_rounds": 4}, 3, 0.05),
+        ({"learning_rate": 0.05, "lr_schedule": "steps", "lr_steps": "81,161"}, 80, 0.05),
+        ({"learning_rate": 0.05, "lr_schedule": "steps", "lr_steps": "81,161"}, 81, 0.005),
+        ({"learning_rate": 0.05, "lr_schedule": "steps", "lr_steps": "81, 161"}, 161, 0.0005),
+        ({"learning_rate": 0.1, "lr_schedule": "steps", "lr_steps": "3", "lr_decay": 0.5}, 9, 0.05),
     ],
 )
 def test_rate_of_a_round(values, round, expected):
-    assert LocalTraining(**values).rate(round) == pytest.approx(expected, rel=1e-12)
+    assert FedAvgTraining(**values).rate(round) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +173,12 @@ def test_rate_of_a_round(values, round, expected):
         ({"algorithm": "fedfoo"}, "--algorithm"),
         ({"lr_decay": 0.9}, "--lr-decay"),
         ({"lr_schedule": "cosine"}, "--schedule-rounds"),
+        ({"lr_schedule": "steps"}, "--lr-steps"),
+        ({"lr_schedule": "steps", "lr_steps": "5,5"}, "--lr-steps"),
+        ({"lr_schedule": "steps", "lr_steps": "soon"}, "--lr-steps"),
+        ({"lr_steps": "5"}, "--lr-steps"),
     ],
 )
 def test_a_wrong_parameter_is_named(values, named):
     with pytest.raises(ValueError, match=named):
-        LocalTraining(**values)
+        ALGORITHMS.from_mapping(values)

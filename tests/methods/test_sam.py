@@ -10,10 +10,11 @@ from torch import nn
 from stages.methods.fedavg import FedAvg
 from stages.methods.fedprox import FedProx
 from stages.methods.local_training import batch_gradients, batches, train_locally
-from stages.methods.params.local_training import LocalTraining
+from stages.methods.params.fedavg import FedAvgTraining
 from stages.methods.sam import sam_gradient, uphill
 from stages.methods.scaffold import Scaffold
 from stages.nets.dropout import Dropout
+from stages.registry import ALGORITHMS
 
 # F(w) = ½·Σ a(w − b)² over two tensors: the gradient is a(w − b), and everything can be written out.
 START = {"first": [1.0, -2.0, 0.5], "second": [[0.25], [3.0]]}
@@ -244,7 +245,9 @@ CASES = {
 def test_steps_with_an_algorithm(name, adaptive):
     """w ← w − η·(g̃ + what the algorithm adds at w), with heavy-ball momentum; none of it moves the point uphill."""
     values, algorithm, added, momentum = CASES[name]
-    params = LocalTraining(local_steps=4, learning_rate=0.1, sam_rho=0.5, adaptive_sam=adaptive, **values)
+    params = ALGORITHMS.from_mapping(
+        {"local_steps": 4, "learning_rate": 0.1, "sam_rho": 0.5, "adaptive_sam": adaptive, **values}
+    )
     w, moved = flat(START), 0.0
     for _ in range(4):
         moved = momentum * moved + by_hand(w, 0.5, adaptive) + added(w)
@@ -257,20 +260,20 @@ def test_steps_with_an_algorithm(name, adaptive):
 
 
 def test_absent_it_is_off():
-    plain, _ = run_locally(LocalTraining(local_steps=4), lambda named: FedAvg())
+    plain, _ = run_locally(FedAvgTraining(local_steps=4), lambda named: FedAvg())
     w = flat(START)
     for _ in range(4):
         w = w - 0.1 * flat(A) * (w - flat(B))
     np.testing.assert_allclose(plain, w, rtol=1e-12)
-    assert "sam_rho" not in LocalTraining().to_json()
-    assert "adaptive_sam" not in LocalTraining().to_json()
+    assert "sam_rho" not in FedAvgTraining().to_json()
+    assert "adaptive_sam" not in FedAvgTraining().to_json()
 
 
 def test_batches_are_those_of_a_plain_training():
     seen = {}
     for rho in (None, 0.5):
-        params = LocalTraining(local_steps=5, batch_size=4, sam_rho=rho)
-        rows = list(batches(params, 12, 5, torch.Generator().manual_seed(1)))
+        params = FedAvgTraining(local_steps=5, batch_size=4, sam_rho=rho)
+        rows = list(batches(4, 12, 5, torch.Generator().manual_seed(1)))
         net = small_net(Dropout(0.5))
         losses = []
         train_locally(

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
-from stages.methods.params.local_training import LocalTraining
+from artifacts.formats import tensors_file
+from stages.methods.params.fedavg import FedAvgTraining
 
 DP = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "local_steps": 3}
 
@@ -15,14 +15,14 @@ DP = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "local_steps": 3}
         ({"sam_rho": 0}, "--sam-rho must be above 0, or absent"),
         ({"sam_rho": -0.5}, "--sam-rho must be above 0"),
         ({"sam_rho": float("nan")}, "--sam-rho"),
-        ({"adaptive_sam": True}, "--adaptive-sam must be given with --sam-rho only"),
+        ({"adaptive_sam": True}, "--adaptive-sam goes with --sam-rho"),
         ({"sam_rho": 0.5, "adaptive_sam": "perhaps"}, "--adaptive-sam must be of type bool"),
         ({"sam_rho": 0.5, **DP}, "two gradients of the records, which would be two releases"),
     ],
 )
 def test_refusals(values, said):
     with pytest.raises(ValueError, match=said):
-        LocalTraining(**values)
+        FedAvgTraining(**values)
 
 
 def test_on_the_command_line(fedsynth, fedsynth_json, finished_run, tmp_path):
@@ -40,7 +40,7 @@ def test_on_the_command_line(fedsynth, fedsynth_json, finished_run, tmp_path):
         made[name] = out
     update = {name: tensors_file.read(path) for name, path in made.items()}
     params = {name: artifact.metadata.params for name, artifact in update.items()}
-    assert params["sam"]["sam_rho"] == 0.5
+    assert (params["sam"]["sam_rho"], params["sam"]["adaptive_sam"]) == (0.5, False)
     assert params["adaptive"]["adaptive_sam"] is True
     assert not {"sam_rho", "adaptive_sam"} & params["plain"].keys()
     key = min(update["sam"].tensors)

@@ -2,7 +2,6 @@
 
 import math
 import random
-from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -10,18 +9,19 @@ import torch
 from scipy import stats
 from torch import nn
 
-from stages.nets.build import build, initialise
+from stages.nets.build import build, initialise, new_network
 from stages.nets.convnet import convnet
 from stages.nets.dropout import Dropout
 from stages.nets.emnist_cnn import emnist_cnn
 from stages.nets.lenet5 import lenet5
-from stages.nets.params import InputShape, NetParams
+from stages.nets.params import InputShape
 from stages.nets.resnet18 import resnet18
 from stages.nets.small import mlp, softmax
 from stages.nets.vgg import vgg11, vgg13
+from stages.registry import NETWORKS
 
 CIFAR = InputShape(channels=3, height=32, width=32, num_classes=10)
-ARCHS = get_args(get_type_hints(NetParams)["arch"])
+ARCHS = [arch for arch in NETWORKS.words if not arch.startswith("torchvision:")]
 CONSTRUCTORS = {
     "softmax": softmax,
     "mlp": lambda shape: mlp(shape, 64, 1),
@@ -34,10 +34,11 @@ CONSTRUCTORS = {
 }
 
 
+HE_NORMAL = ("vgg11", "vgg13", "resnet18")
+
+
 def made(arch, seed=0, shape=CIFAR):
-    net = build(NetParams(arch=arch), shape)
-    initialise(net, torch.Generator().manual_seed(seed))
-    return net
+    return new_network(NETWORKS.from_mapping({"arch": arch}), shape, seed)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -51,7 +52,7 @@ def test_global_random_state_is_left_alone(arch):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_weights_are_nan_until_they_are_given(arch):
-    net = build(NetParams(arch=arch), CIFAR)
+    net = build(NETWORKS.from_mapping({"arch": arch}), CIFAR)
     for name, tensor in net.state_dict().items():
         assert tensor.device.type == "cpu"
         assert tensor.isnan().all() if tensor.is_floating_point() else (tensor == 0).all(), name
@@ -59,7 +60,7 @@ def test_weights_are_nan_until_they_are_given(arch):
     assert all(p.requires_grad for p in net.parameters())
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", [arch for arch in ARCHS if arch not in HE_NORMAL])
 def test_a_seed_gives_torchs_own_weights_bit_for_bit(arch):
     """The generator begins where `torch.manual_seed` would: same scheme, same order, same bits."""
     with torch.random.fork_rng(devices=[]):
@@ -76,12 +77,12 @@ def test_same_seed_same_weights_other_seed_others(arch):
     a, b, c = made(arch, 1).state_dict(), made(arch, 1).state_dict(), made(arch, 2).state_dict()
     for name in a:
         assert torch.equal(a[name], b[name]), name
-        drawn = "norm" not in name
+        drawn = "norm" not in name and not (arch in HE_NORMAL and name.endswith("bias"))
         assert torch.equal(a[name], c[name]) != drawn, name
 
 
 def test_a_second_call_goes_on_in_the_stream():
-    net = build(NetParams(arch="softmax"), CIFAR)
+    net = build(NETWORKS.from_mapping({"arch": "softmax"}), CIFAR)
     generator = torch.Generator().manual_seed(0)
     initialise(net, generator)
     first = net.classifier[-1].weight.clone()
@@ -113,6 +114,16 @@ def test_weights_and_biases_are_uniform_within_one_over_root_fan_in(arch, kind):
     assert values.std().item() == pytest.approx(1 / math.sqrt(3), rel=0.05)
 
 
+@pytest.mark.parametrize("arch", HE_NORMAL)
+def test_he_normal_weights_have_variance_two_over_fan_in_and_no_bias(arch):
+    layers = [m for m in made(arch).modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert all((m.bias == 0).all() for m in layers if m.bias is not None)
+    values = (scaled(layers, "weight").detach() / math.sqrt(2)).double()[::10].numpy()
+    assert len(values) > 900_000
+    assert stats.kstest(values, stats.norm.cdf).pvalue > 1e-9
+    assert stats.kstest(values * 1.02, stats.norm.cdf).pvalue < 1e-12
+
+
 def test_the_test_accepts_torchs_own_and_rejects_a_wrong_scale():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -137,7 +148,7 @@ def test_batch_norm_counts_are_reset():
     net = made("vgg13").train()
     net.trunk(torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
     assert net.trunk.norm1.num_batches_tracked == 1
-    initialise(net, torch.Generator().manual_seed(0))
+    initialise(net, torch.Generator().manual_seed(0), "he-normal")
     again = made("vgg13").state_dict()
     assert all(torch.equal(v, again[k]) for k, v in net.state_dict().items())
 
@@ -154,7 +165,7 @@ def test_a_layer_of_unknown_scheme_is_refused():
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_state_dict_goes_into_a_new_net(arch):
     source = made(arch, 3).eval()
-    target = build(NetParams(arch=arch), CIFAR).eval()
+    target = build(NETWORKS.from_mapping({"arch": arch}), CIFAR).eval()
     target.load_state_dict(source.state_dict())
     x = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     assert torch.equal(source(x), target(x))

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from stages.nets.build import build, initialise
-from stages.nets.params import InputShape, NetParams
+from stages.nets.params import InputShape
+from stages.registry import NETWORKS
 
 DIGITS, MNIST, CIFAR = (1, 8, 8), (1, 28, 28), (3, 32, 32)
 
@@ -12,7 +13,7 @@ DIGITS, MNIST, CIFAR = (1, 8, 8), (1, 28, 28), (3, 32, 32)
 def make(arch, image, classes=10, **size):
     channels, height, width = image
     shape = InputShape(channels=channels, height=height, width=width, num_classes=classes)
-    net = build(NetParams(arch=arch, **size), shape)
+    net = build(NETWORKS.from_mapping({"arch": arch, **size}), shape)
     initialise(net, torch.Generator().manual_seed(0))
     return net.eval()
 

@@ -9,7 +9,8 @@ from torch.func import vmap
 
 from stages.nets.build import build, initialise
 from stages.nets.dropout import Dropout, set_dropout_generator
-from stages.nets.params import InputShape, NetParams
+from stages.nets.params import InputShape
+from stages.registry import NETWORKS
 
 
 def generator(seed=0):
@@ -108,7 +109,7 @@ def test_under_vmap_each_example_has_its_own_mask():
 
 
 def vgg11(seed=0):
-    net = build(NetParams(arch="vgg11"), InputShape(channels=3, height=32, width=32, num_classes=10))
+    net = build(NETWORKS.from_mapping({"arch": "vgg11"}), InputShape(channels=3, height=32, width=32, num_classes=10))
     initialise(net, generator(seed))
     return net
 

@@ -6,7 +6,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from stages.nets.build import build, initialise
-from stages.nets.params import InputShape, NetParams
+from stages.nets.params import InputShape
+from stages.registry import NETWORKS
 
 # arch, image, size: every network without batch norm, as small as it comes
 NETS = [
@@ -24,7 +25,7 @@ NETS = [
 def make(arch, image, size, classes=5, batch=3):
     channels, height, width = image
     shape = InputShape(channels=channels, height=height, width=width, num_classes=classes)
-    net = build(NetParams(arch=arch, **size), shape)
+    net = build(NETWORKS.from_mapping({"arch": arch, **size}), shape)
     generator = torch.Generator().manual_seed(11)
     initialise(net, generator)
     x = torch.randn(batch, *image, generator=generator, dtype=torch.float64)

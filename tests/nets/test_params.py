@@ -2,13 +2,11 @@
 
 import subprocess
 import sys
-from typing import get_args, get_type_hints
 
 import pytest
 
-from stages.nets.params import InputShape, NetParams
-
-ARCHS = get_args(get_type_hints(NetParams)["arch"])
+from stages.nets.params import InputShape
+from stages.registry import NETWORKS
 
 
 def test_the_declaration_is_free_of_torch():
@@ -16,43 +14,51 @@ def test_the_declaration_is_free_of_torch():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def net(**values):
+    return NETWORKS.from_mapping(values)
+
+
 def test_default_sizes():
-    assert NetParams().arch == "convnet"
-    assert NetParams().size() == (128, 3)
-    assert NetParams(arch="mlp").size() == (64, 1)
-    assert NetParams(arch="mlp", width=5).size() == (5, 1)
-    assert NetParams(arch="convnet", depth=2).size() == (128, 2)
+    assert net().arch == "convnet"
+    assert (net().width, net().depth) == (128, 3)
+    assert (net(arch="mlp").width, net(arch="mlp").depth) == (64, 1)
+    assert (net(arch="mlp", width=5).width, net(arch="convnet", depth=2).depth) == (5, 2)
 
 
-def test_json_spells_the_size_out_and_comes_back():
-    assert NetParams().to_json() == {"arch": "convnet", "width": 128, "depth": 3}
-    assert NetParams(arch="mlp", depth=2).to_json() == {"arch": "mlp", "width": 64, "depth": 2}
-    assert NetParams(arch="vgg11").to_json() == {"arch": "vgg11"}
-    for arch in ARCHS:
-        given = NetParams(arch=arch)
-        again = NetParams.from_mapping(given.to_json())
-        assert again.to_json() == given.to_json()
+def test_json_states_every_parameter_and_comes_back():
+    assert net().to_json() == {"arch": "convnet", "width": 128, "depth": 3}
+    assert net(arch="mlp", depth=2).to_json() == {"arch": "mlp", "width": 64, "depth": 2}
+    assert net(arch="vgg11").to_json() == {"arch": "vgg11"}
+    for arch in NETWORKS.words:
+        assert NETWORKS.from_mapping(net(arch=arch).to_json()) == net(arch=arch)
 
 
-@pytest.mark.parametrize("arch", [a for a in ARCHS if a not in {"mlp", "convnet"}])
+def test_each_names_its_source_and_the_scheme_of_its_first_weights():
+    schemes = {arch: NETWORKS.chosen({"arch": arch}).initial_weights for arch in NETWORKS.words}
+    assert {arch for arch, scheme in schemes.items() if scheme == "he-normal"} == {"vgg11", "vgg13", "resnet18"}
+    own = {arch for arch, scheme in schemes.items() if scheme == "module"}
+    assert own == {arch for arch in NETWORKS.words if arch.startswith("torchvision:")}
+    assert all(NETWORKS.chosen({"arch": arch}).reference for arch in NETWORKS.words)
+
+
+@pytest.mark.parametrize("arch", [a for a in NETWORKS.words if a not in {"mlp", "convnet"}])
 @pytest.mark.parametrize("name", ["width", "depth"])
 def test_a_net_of_one_size_refuses_another(arch, name):
-    with pytest.raises(ValueError, match=f"--{name} is for convnet and mlp only; {arch} has one size, found 3"):
-        NetParams(arch=arch, **{name: 3})
-    with pytest.raises(ValueError, match="neither a width nor a depth"):
-        NetParams(arch=arch).size()
+    with pytest.raises(ValueError, match=f"--{name} goes with --arch convnet or mlp; found --arch {arch}"):
+        net(arch=arch, **{name: 3})
+    assert net(arch=arch, **{name: None}) == net(arch=arch)
 
 
 @pytest.mark.parametrize("name", ["width", "depth"])
 @pytest.mark.parametrize("value", [0, -1])
 def test_sizes_are_positive(name, value):
     with pytest.raises(ValueError, match=f"--{name} must be at least 1, found {value}"):
-        NetParams(arch="mlp", **{name: value})
+        net(arch="mlp", **{name: value})
 
 
 def test_an_unknown_net_is_refused():
-    with pytest.raises(ValueError, match=r"--arch must be one of softmax, .*found 'vgg16'"):
-        NetParams(arch="vgg16")
+    with pytest.raises(ValueError, match=r"--arch must be one of convnet, .*found 'vgg16'"):
+        net(arch="vgg16")
 
 
 @pytest.mark.parametrize(

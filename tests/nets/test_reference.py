@@ -6,12 +6,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from stages.nets.build import build, initialise
-from stages.nets.params import InputShape, NetParams
+from stages.nets.params import InputShape
 from stages.nets.torchvision_door import torchvision
+from stages.registry import NETWORKS
 
 
 def make(arch, channels, side, seed=0):
-    net = build(NetParams(arch=arch), InputShape(channels=channels, height=side, width=side, num_classes=10))
+    net = build(
+        NETWORKS.from_mapping({"arch": arch}), InputShape(channels=channels, height=side, width=side, num_classes=10)
+    )
     generator = torch.Generator().manual_seed(seed)
     initialise(net, generator)
     with torch.no_grad():

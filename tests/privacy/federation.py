@@ -4,16 +4,18 @@ import json
 
 import numpy as np
 
-from artifacts import keys, lineage, tensors_file
+from artifacts.formats import tensors_file
+from artifacts.identity import keys
+from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
 from stages.aggregate import aggregate
 from stages.encode import encode
+from stages.execution.versions import versions
 from stages.keygen import settle
-from stages.methods.params.aggregation import Aggregation
-from stages.methods.params.encoding import Encoding
+from stages.methods.params.encoding import DeltaEncoding
 from stages.privacy.events import PrivacyEvent
 from stages.privacy.streams import SecretStream
-from stages.versions import versions
+from stages.registry import RULES
 
 CENTRAL = {"rule": "dp-mean", "clip_norm": 1.0, "noise_multiplier": 0.5, "sampling_rate": 0.5, "clients": 8}
 
@@ -54,7 +56,7 @@ class Federation:
     def message(self, name, values, model=None, before=None, **params):
         update = self.update(name, values, model)
         out = self.client(name) / f"outbox/message-{update.stem[-4:]}.safetensors"
-        encode(model or self.start, update, out, params=Encoding(**params), before=before, force=True)
+        encode(model or self.start, update, out, params=DeltaEncoding(**params), before=before, force=True)
         return out
 
     def aggregate(self, messages, model=None, name=None, **params):
@@ -62,7 +64,7 @@ class Federation:
         number = (tensors_file.read(model).metadata.round or 0) + 1
         out = self.server / f"outbox/{name or f'model-{number:04}'}.safetensors"
         before = params.pop("before", None)
-        aggregate(model, messages, out, params=Aggregation(**{**CENTRAL, **params}), before=before, force=True)
+        aggregate(model, messages, out, params=RULES.from_mapping({**CENTRAL, **params}), before=before, force=True)
         return out
 
     def moved(self, out, model=None):
@@ -76,7 +78,7 @@ class Federation:
         inputs += [lineage.by_digest(tensors_file.read(path), "message") for path in messages]
         context = {
             "inputs": [reference.to_json() for reference in inputs],
-            "params": {**start.metadata.params, **Aggregation(**{**CENTRAL, **params}).to_json()},
+            "params": {**start.metadata.params, **RULES.from_mapping({**CENTRAL, **params}).to_json()},
             "seed": None, "stage": "aggregate", "client": None, "round": (start.metadata.round or 0) + 1,
             "versions": versions("numpy", "scipy"), "device": "cpu", "arithmetic": "float64",
         }  # fmt: skip

@@ -126,8 +126,9 @@ def test_units_are_kept_apart(fedsynth_json, send):
     found = fedsynth_json("account", send("00", 1, [event(1), central]), "--delta", "1e-5")
     assert [(row["unit"], row["trusted"]) for row in found["clients"]] == [
         ("client", ["server"]),
-        ("record", ["nobody"]),
+        ("record", ["nobody", "server"]),
     ]
+    assert found["clients"][0]["epsilon"]["pld"] == "inf", "what is noised for records has no ε for clients"
     assert [total["unit"] for total in found["across_clients"]] == ["client", "record"]
 
 
@@ -143,7 +144,10 @@ def test_what_a_trusted_server_sends_is_charged_for_all_clients_at_once(fedsynth
     assert (client["client"], client["epsilon"]["pld"]) == ("00", "inf")
     assert (server["client"], server["unit"], server["trusted"]) == ("server", "client", ["server"])
     assert server["epsilon"]["rdp"] == pytest.approx(8.514, abs=2e-3)
-    assert found["across_clients"] == []
+    (total,) = found["across_clients"]
+    assert (total["unit"], total["if_disjoint"]["pld"]) == ("client", "inf")
+    assert total["trusting_the_server"] == server["epsilon"]
+    assert total["why"].startswith("00/")
 
 
 def test_other_files(fedsynth, fedsynth_json, forge, finished_run, tmp_path):

@@ -159,7 +159,7 @@ def test_opacus_agrees(q, sigma, steps, delta):
     assert found == pytest.approx(theirs.get_epsilon(delta), rel=5e-3)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     st.floats(1e-4, 1.0), st.floats(0.4, 20.0), st.integers(1, 3000), st.sampled_from([1e-3, 1e-5, 1e-7])
 )  # fmt: skip
@@ -189,7 +189,7 @@ def test_extremes_give_an_answer(q, sigma, steps):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.lists(st.tuples(st.floats(1e-5, 1.0), st.floats(0.3, 50.0), st.integers(1, 10**5)), min_size=1, max_size=3),
     st.sampled_from([1e-2, 1e-5, 1e-8]),

@@ -6,13 +6,14 @@ import math
 import pytest
 import yaml
 
-from artifacts import keys, spend
 from artifacts.errors import BudgetError, InputError
+from artifacts.identity import keys
+from artifacts.ledgers import spend
+from stages.charging.spending import reserve
 from stages.keygen import settle
 from stages.privacy.accountant import epsilon, planned
 from stages.privacy.budget import Budget
 from stages.privacy.renyi import ORDERS, step_cost
-from stages.spending import reserve
 
 DELTA = 1e-5
 RATE, SIGMA, STEPS = 0.2, 1.0, 3

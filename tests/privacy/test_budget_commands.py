@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from artifacts import dataset_file, spend
+from artifacts.formats import dataset_file
+from artifacts.ledgers import spend
 from artifacts.metadata import Metadata
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages

@@ -7,11 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from artifacts import keys, tensors_file
+from artifacts.formats import tensors_file
+from artifacts.identity import keys
 from stages.account import account
 from stages.aggregate import aggregate
 from stages.keygen import settle
-from stages.methods.params.aggregation import Aggregation
+from stages.methods.params.aggregation import MeanRule
 from stages.privacy.accountant import epsilon, planned
 
 CLIP, SIGMA, RATE, CLIENTS = 1.0, 0.5, 0.5, 8  # as the fixture `federation` has them
@@ -47,7 +48,7 @@ def test_the_model_that_leaves_tells_nothing_of_who_took_part(tmp_path, make_fed
 
 def test_what_a_model_told_without_noise_stays_with_its_descendants(federation, fedsynth_json):
     """A round of plain averaging, then one with noise: no ε for the second model, whatever its own event says."""
-    plain = Aggregation(rule="mean")
+    plain = MeanRule()
     first = federation.server / "outbox/model-0001.safetensors"
     aggregate(federation.start, [federation.message("00", np.ones(10))], first, params=plain)
     second = federation.aggregate([federation.message("00", np.ones(10), first)], first)
@@ -87,7 +88,8 @@ def test_rounds_add_up_as_in_the_paper(federation, forge):
         model = federation.aggregate([], model, **setting)
     events = federation.events(model)
     assert len({event.id for event in events}) == len(events) == 10
-    (same,) = {dataclasses.replace(event, id="0" * 64) for event in events}
+    (same,) = {dataclasses.replace(event, id="0" * 64, draw="") for event in events}
+    assert len({event.draw for event in events}) == 10, "each round has coins of its own"
     assert (same.unit, same.adjacency, same.trust, same.shares) == ("client", "add-or-remove", "server", 1)
     assert (same.sampling, same.sampling_rate, same.noise_multiplier, same.clip_norm) == ("poisson", 0.1, 0.95, 0.2)
     federation.client("00")
@@ -122,16 +124,17 @@ def test_an_identical_aggregate_is_free_and_any_other_is_charged_without_amplifi
     ]  # fmt: skip
     assert len({event.id for event in events}) == 3
     differences = np.abs(federation.moved(first) * 2 - federation.moved(outs[1]) * 4)
-    assert np.median(differences) > 0.1 * SIGMA, "other noise each time"
+    # All ten numbers so close by chance: 3e-13. With the same noise they are the same.
+    assert differences.max() > 0.05 * SIGMA, "other noise each time"
     # Again as it was: the same bytes, the same price.
     federation.aggregate(early)
     federation.aggregate([*early, late], name="late")
     assert (first.read_bytes() == before, len(federation.charged())) == (True, 3)
-    # The next round has coins of its own; so has another key.
+    # The next round has coins of its own. Another key draws none again for the same messages.
     federation.aggregate([], first)
     settle(federation.server / "private/server.key", keys.simulated(1, "server"), force=True)
     federation.aggregate(early)
-    assert [event["sampling_rate"] for event in federation.charged()[3:]] == [RATE, RATE]
+    assert [event["sampling_rate"] for event in federation.charged()[3:]] == [RATE, 1.0]
 
 
 def test_two_releases_from_one_draw_are_worth_more_than_two_draws(federation):
@@ -186,6 +189,6 @@ def test_noise_for_records_does_not_hide_a_client_and_noise_for_clients_counts_f
     forge.write_tensors(path, kind="message", client="00", round=2, privacy=(record.to_json(),), disclosures=())
     rows = {row["unit"]: row for row in fedsynth_json("account", federation.client("00"), "--delta", 1e-3)["clients"]}
     assert rows["client"]["epsilon"]["pld"] == "inf"
-    assert rows["client"]["uncovered"][0]["why"] == "its events are about records, not about whole clients"
+    assert rows["client"]["uncovered"][0]["why"] == "some of its noise is for single records, not for whole clients"
     half = planned(sampling_rate=1, noise_multiplier=SIGMA / 2, steps=1)
     assert rows["record"]["epsilon"]["pld"] == epsilon([record, half], delta=1e-3).pld

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from artifacts import lineage, spend, tensors_file
+from artifacts.formats import tensors_file
+from artifacts.ledgers import lineage, spend
 from stages.privacy.accountant import planned
 
 SHARED = {"clip_norm": 1.0, "noise_multiplier": 0.5, "least_clients": 3}
@@ -32,17 +33,17 @@ def without(option):
     ("words", "code", "said"),
     [
         *((without(o), 2, f"{o} needs a value") for o in AGGREGATE[2::2]),
-        (without("--rule"), 2, "dp-mean only"),
+        (without("--rule"), 2, "goes with --rule dp-mean"),
         *(([*AGGREGATE, "--noise-multiplier", s], 2, "noise") for s in ("0", "-1", "nan", "inf", "1e-5", "1e7")),
         ([*AGGREGATE, "--noise-multiplier", "900000"], 2, "too many"),
         *(([*AGGREGATE, "--sampling-rate", q], 2, "sampling") for q in ("0", "1.01", "nan", "1e-15")),
         *(([*AGGREGATE, "--clip-norm", c], 2, "clip") for c in ("0", "-1", "nan", "inf")),
         ([*AGGREGATE, "--clients", "0"], 2, "--clients"),
         ([*AGGREGATE, "--clients", "1"], 3, "2 clients sent something"),
-        ([*AGGREGATE, "--weights", "examples"], 2, "uniform with --rule dp-mean"),
-        ([*AGGREGATE, "--keep", "0.5"], 2, "given with --sparsify"),
+        ([*AGGREGATE, "--weights", "examples"], 2, "--weights goes with --rule mean"),
+        ([*AGGREGATE, "--keep", "0.5"], 2, "--keep goes with --sparsify"),
         ([*AGGREGATE, "--sparsify", "rand-k", "--keep", "0"], 2, "above 0 and at most 1"),
-        ([*AGGREGATE, "--as", "state"], 2, "--as state"),
+        ([*AGGREGATE, "--state", "no.state"], 2, "--state does not go with --rule dp-mean"),
         ([*AGGREGATE, "--key", "no.key"], 3, "no key at"),
         ([*AGGREGATE, "MESSAGE"], 3, "both from client"),
         ([*AGGREGATE, "SHARE"], 3, "a share of the round's noise"),
@@ -74,8 +75,8 @@ def test_bad_aggregates_charge_nothing(fedsynth, forge, federation, words, code,
     [
         (["--noise-multiplier", "1", "--least-clients", "2"], 2, "--clip-norm needs a value"),
         (["--noise-multiplier", "1", "--clip-norm", "1"], 2, "--least-clients needs a value"),
-        (["--least-clients", "2"], 2, "given with --noise-multiplier"),
-        (["--colluders", "1"], 2, "given with --noise-multiplier"),
+        (["--least-clients", "2"], 2, "goes with --noise-multiplier"),
+        (["--colluders", "1"], 2, "goes with --noise-multiplier"),
         ([*(shares := ["--noise-multiplier", "1", "--clip-norm", "1", "--least-clients", "2"]), "--colluders", "2"], 2,
          "less than --least-clients"),
         ([*shares, "--colluders", "-1"], 2, "--colluders"),
@@ -108,6 +109,7 @@ def test_keys_and_ledgers_that_are_not_in_order(fedsynth, federation):
     code, _, err = fedsynth(*command)
     assert (code, "no spend ledger" in err) == (3, True)
     ledger.write_bytes(kept.replace(b"opened", b"Opened"))
+    ledger.chmod(0o600)
     assert fedsynth(*command)[0] == 5
     assert not out.exists()
 

@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 
-import stages.private_updates as private_updates
-from artifacts.keys import Key
-from artifacts.metadata import Metadata
-from stages.methods.params.aggregation import Aggregation
+import stages.charging.updates as private_updates
+from artifacts.identity.keys import Key
+from artifacts.metadata import InputRef, Metadata
+from stages.methods.params.aggregation import DpMeanRule
 from stages.privacy.streams import SecretStream
 from stages.sample_clients import drawn
 
-HEADS, PLACES, CLIP, MANY = 9, 500, 1.0, 16
+HEADS, PLACES, CLIP, MANY = 9, 500, 1.0, 48
 MODEL = {"a": np.zeros(PLACES, np.float32), "b": np.zeros((2, 2), np.float32)}
 
 
@@ -24,18 +24,15 @@ CLIENTS = {f"{place:03}": update(place) for place in range(PLACES // 2)}
 
 
 class Free:
-    """Stands in for the ledger: streams as they are, and nothing is entered."""
+    """In the ledger's place: nothing is entered, and every machine draws the same noise."""
 
     def __init__(self, context, events):
-        self.context, self.events = context, events
+        self.context, self.events = {**context, "device": "cpu", "arithmetic": "any"}, events
 
     def stream(self, label):
         return SecretStream(bytes(range(32)), self.context, label)
 
-    def release(self, *_):
-        """Nothing to settle."""
-
-    def event(self, _output, event):
+    def release(self, _output, _part, event):
         return event
 
 
@@ -49,15 +46,16 @@ def no_ledger(monkeypatch):
 
 def mean(updates, number, q=1.0, sigma=1.0, clip=CLIP):
     """One release of dp-mean, of clients drawn and added up as `aggregate` does: the noised sum, in clips."""
-    params = Aggregation(rule="dp-mean", clip_norm=clip, noise_multiplier=sigma, sampling_rate=q, clients=400)
+    params = DpMeanRule(clip_norm=clip, noise_multiplier=sigma, sampling_rate=q, clients=400)
     bounds = private_updates.Bounds(params, None, None, MODEL)
     total = {name: np.zeros(tensor.shape) for name, tensor in MODEL.items()}
     for name in drawn(list(updates), q, number, Key(bytes(32))):
         for tensor, change in bounds.apply(updates[name]).items():
             total[tensor] += change
     about = Metadata(
-        kind="model", stage="aggregate", custody="downlink", round=number, versions={}, params=params.to_json()
-    )
+        kind="model", stage="aggregate", custody="downlink", round=number, versions={}, params=params.to_json(),
+        inputs=(InputRef(role="model", kind="model", sha256="0" * 64),),
+    )  # fmt: skip
     noised, (event,) = private_updates.add_noise(total, bounds, params, about, None)
     assert event["noise_multiplier"] == sigma
     return noised["a"] * params.expected_clients / clip

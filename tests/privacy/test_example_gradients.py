@@ -13,10 +13,11 @@ from torch.func import functional_call
 
 from stages.nets.build import build, initialise
 from stages.nets.dropout import set_dropout_generator
-from stages.nets.params import InputShape, NetParams
+from stages.nets.params import InputShape
 from stages.privacy import clipped_total, clipping
 from stages.privacy.clipping import clipped_sum
 from stages.privacy.example_gradients import Unfit, chunk_gradients
+from stages.registry import NETWORKS
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -83,7 +84,7 @@ NETS = {
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "vgg11")) for n in NETS])
 def test_on_each_network_it_is_the_general_way(name, products, monkeypatch):
     channels, side, chunk, net, unformed = NETS[name]
-    module = build(NetParams(**net), InputShape(channels=channels, height=side, width=side, num_classes=10))
+    module = build(NETWORKS.from_mapping(net), InputShape(channels=channels, height=side, width=side, num_classes=10))
     initialise(module, torch.Generator().manual_seed(1))
     module.train()
     weights = {n: w.detach() for n, w in module.named_parameters()}
@@ -226,7 +227,7 @@ def spread_out(values):
     return torch.tensor(values, dtype=torch.float32).reshape(-1, 2, 2).repeat(1, 1, 12)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(few, few), max_size=5), few, few, st.booleans(), st.floats(1e-5, 1e5))
 def test_a_product_never_moves_the_sum_by_more_than_the_clip(others, a, b, cancel, clip):
     """Whatever the rows: huge, denormal, not finite, or such that they all but cancel out."""
@@ -300,7 +301,8 @@ def test_many_weights_of_unknown_layers_are_left_to_the_general_way():
 def test_nothing_of_a_chunk_outlives_its_sum():
     """Held in a ring, activations and slopes would wait for Python's collector: memory would not be bounded."""
     module = build(
-        NetParams(arch="convnet", width=4, depth=2), InputShape(channels=1, height=8, width=8, num_classes=3)
+        NETWORKS.from_mapping({"arch": "convnet", "width": 4, "depth": 2}),
+        InputShape(channels=1, height=8, width=8, num_classes=3),
     )
     weights = {n: w.detach() for n, w in module.named_parameters()}
     images, labels = torch.randn(4, 1, 8, 8), torch.tensor([0, 1, 2, 0])

@@ -5,15 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 from stages.account import account
 from stages.decode import decode
 from stages.encode import encode
-from stages.encode_proxy import encode_proxy
-from stages.methods.params.encoding import Encoding
+from stages.methods.params.encoding import DeltaEncoding
 from stages.methods.params.tofu import TofuEncoding
+from stages.proxies.encoder import encode_proxy
 
 SHARED = {"clip_norm": 1.0, "noise_multiplier": 0.5, "least_clients": 3}
+COMPLETE = {**SHARED, "least_clients": 1}  # all of the noise in one message, which may be used alone
 
 
 def about(path):
@@ -23,7 +24,7 @@ def about(path):
 def test_a_model_that_a_message_was_applied_to_keeps_its_past(federation):
     """Its events, once each, and what rounds before told without noise."""
     first = federation.aggregate([federation.message("00", np.ones(10))])
-    message = federation.message("00", np.ones(10), first, **SHARED)
+    message = federation.message("00", np.ones(10), first, **COMPLETE)
     out = federation.server / "outbox/model-0002.safetensors"
     decode(first, message, out, apply=True)
     ids = {event.id for event in (*federation.events(first), *federation.events(message))}
@@ -32,7 +33,7 @@ def test_a_model_that_a_message_was_applied_to_keeps_its_past(federation):
     told = federation.aggregate([federation.message("00", np.ones(10))], name="plain", rule="mean", **dict.fromkeys(
         ("clip_norm", "noise_multiplier", "sampling_rate", "clients")))  # fmt: skip
     assert about(told).disclosures == ("update",)
-    private = federation.message("00", np.ones(10), told, **SHARED)
+    private = federation.message("00", np.ones(10), told, **COMPLETE)
     decode(told, private, out, apply=True, force=True)
     assert (about(out).disclosures, len(about(out).privacy)) == (("update",), 1)
     (row,) = account([out], delta=1e-3)["clients"]
@@ -57,7 +58,7 @@ def test_what_an_update_told_without_noise_its_message_tells(federation):
     )
     tensors_file.write(update, made.tensors, told, force=True)
     out = federation.client("00") / "outbox/message-0001.safetensors"
-    encode(federation.start, update, out, params=Encoding(), force=True)
+    encode(federation.start, update, out, params=DeltaEncoding(), force=True)
     assert about(out).disclosures == ("derived_images",)
     assert account([out], delta=1e-3)["clients"][0]["epsilon"]["pld"] == "inf"
 
@@ -65,7 +66,7 @@ def test_what_an_update_told_without_noise_its_message_tells(federation):
 @pytest.mark.parametrize("first_is_private", [True, False])
 def test_a_proxy_that_began_as_an_earlier_one_costs_both(client, first_is_private):
     """Few iterations leave the images as they were. What an earlier proxy told without noise, this one tells."""
-    params = TofuEncoding(images=2, iterations=2)
+    params = TofuEncoding(images=2, iterations=2, least_cosine=0)
     outbox = client.root / "clients/00/outbox"
     plain = {} if first_is_private else {"noise_multiplier": None, "sampling_rate": None, "delta": None}
     before, after = outbox / "proxy-0001.safetensors", outbox / "proxy-0002.safetensors"

@@ -27,7 +27,7 @@ def mechanism(clip_norm=1.0, noise_multiplier=1.0, expected_size=1.0):
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False) | st.sampled_from([3.4e38, -3.4e38, 1e-45, 0.0])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     arrays(np.float32, st.integers(0, 30), elements=floats),
     arrays(np.float64, st.integers(1, 5), elements=st.floats(allow_nan=False, allow_infinity=False)),

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import stages.privacy.clipping as clipping
-from artifacts import tensors_file
 from artifacts.errors import VerificationError
+from artifacts.formats import tensors_file
 from stages.account import account
 from stages.aggregate import aggregate
 from stages.audit import audit
-from stages.methods.params.aggregation import Aggregation
+from stages.methods.params.aggregation import VariatesRule
 from stages.privacy.accountant import epsilon, planned
 
 # What leaves.
@@ -67,7 +67,7 @@ def test_update_and_state_are_one_release_and_bring_earlier_ones_with_them(clien
     model = client.next_model([client.base / "outbox/message-0001.safetensors"], 1)
     server = client.root / "server/outbox/state-0001.safetensors"
     aggregate(
-        client.model, [client.base / "outbox/state-0001.safetensors"], server, params=Aggregation(clients=1),
+        client.model, [client.base / "outbox/state-0001.safetensors"], server, params=VariatesRule(clients=1),
         result="state",
     )  # fmt: skip
     second = client.train(2, model, **options, state=states[0], server_state=server)
@@ -110,17 +110,15 @@ def test_an_identical_round_is_free_and_any_other_is_not(client):
 
 
 def test_it_is_charged_before_a_record_is_read(client, monkeypatch):
-    import stages.data.dataset_images as images
     import stages.train_client as stage
 
     class Read(Exception):
         pass
 
-    def load_dataset(path):
+    def load_described(paths, described):
         raise Read
 
-    for module in (images, stage):
-        monkeypatch.setattr(module, "load_dataset", load_dataset)
+    monkeypatch.setattr(stage, "load_described", load_described)
     with pytest.raises(Read):
         client.train()
     assert len(client.charges()) == 1

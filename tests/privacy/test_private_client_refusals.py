@@ -8,17 +8,21 @@ import pytest
 from torch import nn
 
 import stages.privacy.clipping as clipping
-from artifacts import keys, spend, tensors_file
 from artifacts.errors import UsageError
+from artifacts.formats import tensors_file
+from artifacts.identity import keys
+from artifacts.ledgers import spend
 from stages.init_model import init_model
-from stages.nets.params import NetParams
 from stages.privacy.accountant import planned
+from stages.registry import NETWORKS
 
 
 def test_a_client_without_records_sends_noise_and_pays(client, has_scale):
     empty = client.write(client.private("empty.parquet"), client.digits.take(np.arange(0)))
-    model = client.root / "public/softmax.safetensors"
-    init_model(client.data, model, params=NetParams(arch="softmax"), seed=1)
+    model = client.root / "public/wide.safetensors"
+    init_model(
+        client.data, model, params=NETWORKS.from_mapping({"arch": "mlp", "width": 80}), seed=1
+    )  # 6,010 numbers tell 0.8 from 1
     update = client.train(model=model, data=[empty], noise_multiplier=2.0, local_steps=40, learning_rate=0.1)
     noise = np.concatenate([t.ravel().astype(np.float64) for t in tensors_file.read(update).tensors.values()])
     assert has_scale(noise, math.sqrt(40) * 0.1 * 2.0 / 12)
@@ -52,9 +56,9 @@ def test_batch_norm_is_refused_before_anything_is_charged(client, fedsynth, monk
     from stages.nets.params import InputShape
 
     shape = InputShape(channels=3, height=32, width=32, num_classes=10)
-    clipping.refuse_batch_norm(skeleton(NetParams(arch="resnet18"), shape).train())
+    clipping.refuse_batch_norm(skeleton(NETWORKS.from_mapping({"arch": "resnet18"}), shape).train())
     with pytest.raises(ValueError, match="batch norm"):
-        clipping.refuse_batch_norm(skeleton(NetParams(arch="vgg13"), shape).train())
+        clipping.refuse_batch_norm(skeleton(NETWORKS.from_mapping({"arch": "vgg13"}), shape).train())
 
 
 def test_what_was_made_without_privacy_is_no_input(client, fedsynth):
@@ -132,16 +136,17 @@ TARGET = ["--target-epsilon", "1", "--delta", "1e-5", "--sampling-rate", "0.1", 
         *(([*TARGET, "--target-epsilon", e], "target") for e in ("0", "-1", "nan", "inf")),
         *(([*TARGET, "--delta", delta], "delta") for delta in ("0", "1", "-1", "nan")),
         ([*TARGET, "--privacy-rounds", "0"], "privacy-rounds"),
-        ([*GOOD, "--privacy-rounds", "3"], "--target-epsilon only"),
+        ([*GOOD, "--privacy-rounds", "3"], "--privacy-rounds goes with --target-epsilon"),
         ([*GOOD, "--target-epsilon", "1"], "exclude each other"),
         (["--target-epsilon", "1", "--sampling-rate", "0.1", "--local-steps", "2"], "--delta needs a value"),
         (["--target-epsilon", "1e-9", *TARGET[2:]], "no noise multiplier"),
         (["--noise-multiplier", "1", "--local-steps", "2"], "--sampling-rate needs a value"),
         (["--noise-multiplier", "1", "--sampling-rate", "0.1"], "--local-steps needs a value"),
         (["--noise-multiplier", "1", "--sampling-rate", "0.1", "--local-epochs", "1"], "--local-steps needs a value"),
-        (["--sampling-rate", "0.1"], "given with --noise-multiplier"),
-        (["--clip-norm", "1"], "given with --noise-multiplier"),
-        *(([*GOOD, "--algorithm", name], "one of fedavg") for name in ("fedpvr", "feddyn", "fednova", "fedsgd")),
+        (["--sampling-rate", "0.1"], "goes with --noise-multiplier"),
+        (["--clip-norm", "1"], "--clip-norm goes with --noise-multiplier"),
+        *(([*GOOD, "--algorithm", name], "one of fedavg") for name in ("fedpvr", "feddyn", "fednova")),
+        ([*GOOD, "--algorithm", "fedsgd"], "--local-steps goes with --algorithm fedavg"),
         ([*GOOD, "--sam-rho", "0.5"], "two releases"),
         ([*GOOD, "--local-steps", "2000000000"], "steps"),
     ],

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from artifacts import keys
+from artifacts.identity import keys
 from stages.sample_clients import drawn
 
-CHANCE = 1e-6  # the draws are fixed: a test that passes passes always
+CHANCE = 1e-11  # of a false alarm, of which there are 43: below 1e-9 together, whatever the key
 
 
 def is_poisson(draws, clients, q):
@@ -34,10 +34,12 @@ def test_clients_are_drawn_by_coins_of_their_own():
     assert not is_poisson([rng.choice(clients, 8, replace=False) for _ in draws], clients, q), "a fixed size"
     assert not is_poisson([[c for c in clients if rng.random() < 0.25] for _ in draws], clients, q), "a higher rate"
     assert not is_poisson([clients if rng.random() < q else [] for _ in draws], clients, q), "one coin for all"
-    assert not is_poisson([*draws[:-80], *[clients[:8]] * 80], clients, q), "favourites"
+    assert not is_poisson([*draws[:-160], *[clients[:8]] * 160], clients, q), "favourites"
     assert drawn(clients, q, 1, key) == drawn(list(reversed(clients)), q, 1, key) == draws[0]
-    assert len({tuple(draw) for draw in draws}) == rounds
-    assert drawn(clients, q, 1, keys.simulated(4, "server")) != draws[0]
+    # Two draws are the same with a chance of 0.68⁴⁰ = 2e-7: some two of 400 once in 60 keys, ten of them never (1e-24).
+    assert len({tuple(draw) for draw in draws}) > rounds - 10
+    other = keys.simulated(4, "server")
+    assert [drawn(clients, q, number, other) for number in (1, 2)] != draws[:2]
     assert drawn(clients, 1.0, 1, key) == clients
 
 

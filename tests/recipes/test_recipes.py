@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from artifacts.errors import UsageError
-from stages.recipes.declared import check
+from stages.recipes.layers import names
 from stages.recipes.phases import resolved
-from stages.recipes.plan import partition_step, plan, planned_clients
-from stages.recipes.recipe import change, load_recipe, names, presets
+from stages.recipes.plan import check, partition_step, plan, planned_clients
+from stages.recipes.recipe import change, load_recipe, presets
 from stages.recipes.sweep import points
 
 DIGITS = {"arch": "convnet", "width": 16, "depth": 2}
@@ -64,7 +64,7 @@ def test_the_papers_fedssyn_is_laid_out(fedsynth):
     code, out, err = fedsynth("recipe", "fedssyn", "--preset", "paper", "--format", "sh")
     assert code == 0, err
     first = next(line for line in out.splitlines() if line.startswith("fedsynth partition"))
-    assert "partition cifar10 --clients 10 --scheme dirichlet --alpha 0.1 --held-out 0.1 --image-size 32" in first
+    assert "partition cifar10 --clients 10 --scheme dirichlet --alpha 0.1 --held-out 0.1 --sizes equal" in first
     recipe = load_recipe("fedssyn", "paper")
     generator = next(step for step in plan(recipe, ["00"], 0) if step.command == "train-generator")
     from stages.recipes.declared import parameters
@@ -96,7 +96,7 @@ def test_a_preset_goes_over_what_is_extended(tmp_path):
         load_recipe(str(tmp_path / "mine.yaml"), "short")
     below = load_recipe(str(tmp_path / "mine.yaml"), "paper")
     assert below.section("partition")["source"] == "fashion-mnist", "a preset of fedavg"
-    assert below.rounds == 3, "what the file says itself goes over it"
+    assert below.rounds == 100, "which goes over what the file says for every other dataset"
 
 
 def test_a_preset_may_extend_a_preset_of_the_recipe_beneath(tmp_path):
@@ -156,7 +156,8 @@ def test_a_wrong_recipe_is_told_and_nothing_is_written(fedsynth, tmp_path, text,
     assert not (tmp_path / "out").exists()
 
 
-def test_the_list_of_recipes_names_them_all(fedsynth, fedsynth_json):
+def test_the_list_of_recipes_names_them_all(fedsynth, fedsynth_json, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = fedsynth("recipe", "list")
     assert code == 0
     assert all(name in out for name in names())

@@ -97,7 +97,7 @@ def test_the_command_line_goes_over_the_recipe():
         (["--sweep", "seed=[0"], "--sweep seed=[0:"),
         (["--sweep", "nonsense=1"], "sweep over 'nonsense'"),
         (["--sweep", "train-client.nonsense=1"], "unknown parameter 'nonsense'"),
-        (["--sweep", "train-client.mu=0.1"], "mu=0.1: train-client: --mu must be absent"),
+        (["--sweep", "train-client.mu=0.1"], "mu=0.1: train-client: --mu goes with --algorithm fedprox"),
         (["--sweep", "train-client.momentum=a/b,a:b"], "called momentum=a-b. Give each value once"),
         (["--sweep", f"partition.source={'x' * 300}"], "too long for the name of a folder"),
         (["--sweep", "seed=0,1", "--target", "90"], "target must be an accuracy"),
@@ -154,7 +154,7 @@ def test_generators_are_trained_once_and_every_byte_is_as_if_they_were_not(swept
 
 
 def test_pooled_data_is_trained_on_by_a_central_party_alone(swept, fedsynth):
-    from artifacts import tensors_file
+    from artifacts.formats import tensors_file
     from stages.data.dataset_images import load_dataset
 
     run_folder = swept[0] / "synthetic=pooled"
@@ -187,7 +187,8 @@ def test_other_data_or_another_generator_is_not_taken_over(swept, tmp_path):
     assert keys[0] != keys[2]
 
 
-def test_a_stopped_sweep_goes_on_and_a_finished_one_does_nothing(swept, tmp_path, fedsynth):
+def test_a_stopped_sweep_goes_on_and_a_finished_one_does_nothing(swept, tmp_path, fedsynth, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     out = tmp_path / "out"
     shutil.copytree(swept[0], out)
     shutil.rmtree(out / "synthetic=pooled")

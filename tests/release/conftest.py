@@ -2,7 +2,8 @@
 
 import pytest
 
-from artifacts import keys, ledger
+from artifacts.identity import keys
+from artifacts.ledgers import egress
 from stages.keygen import settle
 
 NOTHING_LEAVES = "rules: []\n"
@@ -24,7 +25,7 @@ class Gated:
         return self.root / "outbox" / name
 
     def entries(self):
-        return ledger.read(self.root / "egress.jsonl").entries
+        return egress.read(self.root / "egress.jsonl").entries
 
     def names(self, folder):
         return sorted(p.name for p in (self.root / folder).iterdir()) if (self.root / folder).is_dir() else []

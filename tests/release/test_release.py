@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from artifacts import chain, gate, publish
+from artifacts import publish
 from artifacts.errors import BudgetError, InputError, VerificationError
+from artifacts.ledgers import chain, gate
 from artifacts.places import Place
 from stages import release
 
@@ -166,7 +167,8 @@ def test_killed_anywhere_nothing_is_lost(client, message, monkeypatch, moment):
         raise Killed
 
     targets = {
-        "decide": (gate, "decide"), "enter": (publish.ledger.LockedLedger, "enter"), "place": (publish.atomic, "place"),
+        "decide": (gate.chain.LockedChain, "append"),
+        "enter": (publish.egress.LockedLedger, "enter"), "place": (publish.atomic, "place"),
         "unlink": (release.Path, "unlink"),
     }  # fmt: skip
     before = message.read_bytes()
@@ -227,7 +229,8 @@ def test_a_sheet_shows_the_images(client, forge, fedsynth_json):
 
 
 def test_stages_say_that_a_file_is_held(client, fedsynth, forge, tmp_path, monkeypatch):
-    from artifacts import lineage, tensors_file
+    from artifacts.formats import tensors_file
+    from artifacts.ledgers import lineage
     from artifacts.metadata import Metadata
 
     model = forge.write_tensors(tmp_path / "model.safetensors", kind="model", round=0)

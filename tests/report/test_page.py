@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from stages.words import human_bytes
 
@@ -97,6 +98,23 @@ def test_epsilon_is_what_account_says(private_run, page, fedsynth_json):
     assert "finite" in [text for _, text in asked.all("td")]
 
 
+def test_a_signature_costs_nothing(private_run, tmp_path, page, fedsynth):
+    """An envelope has no privacy events, and needs none."""
+    run = tmp_path / "signed"
+    shutil.copytree(private_run, run)
+    names = ["clients/00", "clients/01", "server"]
+    for name in names:
+        assert fedsynth("identity", "-o", run / name / "private/identity.json", "-q")[0] == 0
+    roster = run / "public/roster.json"
+    made = fedsynth("roster", *(run / name / "private/identity.json" for name in names), "-o", roster, "-q")
+    assert made[0] == 0, made
+    for path in sorted(run.glob("clients/*/outbox/*.safetensors")):
+        assert fedsynth("sign", path, "--roster", roster, "-q")[0] == 0
+    before, after = page(private_run, "--delta", "1e-5"), page(run, "--delta", "1e-5")
+    assert "to the server itself ε is ∞" not in after.text and "Exposure: limited: ε = " in after.text
+    assert [text for _, text in before.all("dd")][-1] == [text for _, text in after.all("dd")][-1]
+
+
 def test_what_was_measured_on_private_data_is_left_out(run_copy, page, tmp_path):
     path = run_copy / "metrics/round-0002.json"
     metrics = json.loads(path.read_text())
@@ -172,7 +190,8 @@ def test_a_ledger_that_cannot_be_read_hides_nothing_of_the_rest(run_copy, page):
 def test_what_a_file_says_is_text(run_copy, page):
     recipe = run_copy / "simulation/recipe.yaml"
     hostile = "<script>alert(1)</script><img src=x onerror=alert(2)>"
-    recipe.write_text(recipe.read_text() + f'about: "{hostile}"\nevil: "{hostile}"\n')
+    said = yaml.safe_load(recipe.read_text()) | {"about": hostile, "evil": hostile}
+    recipe.write_text(yaml.safe_dump(said))
     (run_copy / "clients/00/outbox/<b onclick=x>.txt").write_text("more")
     found = page(run_copy, code=5)
     assert not found.all("script") and not found.all("b") and not found.all("img")
@@ -190,7 +209,7 @@ def test_a_run_of_which_little_is_there(run_copy, page):
     ("arguments", "code", "said"),
     [
         (["nowhere", "-o", "r.html"], 3, "is no folder"),
-        (["{run}/public", "-o", "r.html"], 3, "has no clients/"),
+        (["{run}/clients", "-o", "r.html"], 3, "neither a run folder or a home"),
         (["{run}", "-o", "r.html", "--delta", "0"], 2, "--delta must lie between 0 and 1"),
         (["{run}", "-o", "r.html", "--round", "9"], 2, "nothing was sent then. Rounds: 1, 2"),
         (["{run}", "-o", "{run}/server/outbox/r.html"], 2, "may not stand in an outbox"),

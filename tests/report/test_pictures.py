@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 from artifacts.metadata import Metadata
 from artifacts.places import RunFolder
 from stages.data.dataset_images import save_dataset

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 
 
 @pytest.fixture

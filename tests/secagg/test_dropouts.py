@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from artifacts import tensors_file
 from artifacts.errors import InputError
+from artifacts.formats import tensors_file
 from stages.secagg import masks, shamir
 from stages.secagg.primitives import new_pair
 from stages.secagg.roster import read_roster
@@ -77,7 +77,7 @@ def test_the_sum_is_exact(finished):
         assert np.abs(tensor - plain).max() <= step / 2 + 1e-7
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_dropouts_over_files(begin, data):
     def stay(names):

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
 from artifacts.errors import FedsynthError, InputError, UsageError, VerificationError
+from artifacts.formats import tensors_file
 from stages.identity import roster
 from stages.secagg import client_steps
 from stages.secagg.collect import collect
@@ -93,7 +93,7 @@ def test_a_key_that_makes_every_agreement_public(begin, tensor, point):
 
     play = begin()
     play.keys()
-    identity = Member.writing(play.up("b", "keys"), key=None, client=None, force=True).identity
+    identity = Member.writing(play.up("b", "keys"), key=None, client=None).identity
 
     def planted(row):
         def change(values):
@@ -256,7 +256,7 @@ def test_a_wrong_share_is_found_out(play):
     path = play.up("a", "unmask")
     forge(path, flip("seeds", 0, 60))
     lie = tensors_file.read(path)
-    member = Member.writing(path, key=None, client=None, force=True)
+    member = Member.writing(path, key=None, client=None)
     about = replace(lie.metadata, params=signed(lie.metadata, lie.tensors, member.identity))
     tensors_file.write(path, lie.tensors, about, force=True)
     with pytest.raises(VerificationError, match="does not come out of the shares"):
@@ -271,7 +271,7 @@ def test_a_client_that_masked_other_values_is_found_out_by_the_size(play):
     path = play.up("a", "masked")
     old = tensors_file.read(path)
     values = {name: array + np.int32(2**29) for name, array in old.tensors.items()}
-    member = Member.writing(path, key=None, client=None, force=True)
+    member = Member.writing(path, key=None, client=None)
     about = replace(old.metadata, params=signed(old.metadata, values, member.identity))
     tensors_file.write(path, values, about, force=True)
     with pytest.raises(VerificationError, match="larger than the clients can have made it"):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from artifacts import tensors_file
 from artifacts.errors import VerificationError
+from artifacts.formats import tensors_file
 from stages.secagg import client_steps
 from stages.secagg import mask as mask_module
 from stages.secagg import unmask as unmask_module

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
 from artifacts.errors import InputError
+from artifacts.formats import tensors_file
 from stages.account import account
 from stages.aggregate import aggregate
 from stages.encode import encode
-from stages.methods.params.aggregation import Aggregation
-from stages.methods.params.encoding import Encoding
+from stages.methods.params.aggregation import MeanRule
+from stages.methods.params.encoding import DeltaEncoding
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_different_noise_is_refused(begin):
 def test_a_message_that_leaves_by_itself_is_not_masked(begin):
     play = begin()
     out = play.place("a") / "outbox/message-0001.safetensors"
-    encode(play.model, play.updates["a"], out, params=Encoding(clip_norm=1.0))
+    encode(play.model, play.updates["a"], out, params=DeltaEncoding(clip_norm=1.0))
     play.updates["a"] = out
     play.keys()
     play.shares()
@@ -93,4 +93,4 @@ def test_a_message_that_leaves_by_itself_is_not_masked(begin):
 def test_a_private_message_is_no_message_to_the_server(begin):
     play = begin()
     with pytest.raises(InputError, match="private message, which never leaves"):
-        aggregate(play.model, [play.noised("a")], play.folder / "server/outbox/m.safetensors", params=Aggregation())
+        aggregate(play.model, [play.noised("a")], play.folder / "server/outbox/m.safetensors", params=MeanRule())

@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
 from artifacts.errors import InputError, VerificationError
+from artifacts.formats import tensors_file
 from stages.secagg import client_steps
 from stages.secagg.collect import collect
 from stages.secagg.terms import Terms
@@ -25,11 +25,12 @@ def test_a_second_masking_is_refused_the_same_one_is_free(begin):
     play.up("a", "masked").unlink()
     play.mask("a")
     assert play.up("a", "masked").read_bytes() == before
+    play.mask("a")
+    assert play.up("a", "masked").read_bytes() == before
     play.update("a")
-    with pytest.raises(InputError, match="already exists"):
-        play.mask("a")
-    with pytest.raises(VerificationError, match="masked another update"):
-        play.mask("a", force=True)
+    for force in (False, True):
+        with pytest.raises(VerificationError, match="masked another update"):
+            play.mask("a", force=force)
     play.up("a", "masked").unlink()
     with pytest.raises(VerificationError, match="masked another update in round 1 already"):
         play.mask("a", force=True)
@@ -62,11 +63,18 @@ def test_new_keys_do_not_begin_a_masked_round_anew(begin):
 
 
 def test_keys_are_not_replaced_without_force(begin):
+    """Whoever lost the file makes the same again, from the secrets that are kept."""
     play = begin()
     play.keys()
+    sent, private = play.up("a", "keys").read_bytes(), play.place("a") / "private"
+    before = {name: (private / name).read_bytes() for name in ("secagg-0001.json", "secagg.jsonl")}
     play.up("a", "keys").unlink()
-    with pytest.raises(InputError, match="already holds keys of round 1"):
+    for _ in range(2):
         client_steps.keys(play.up("a", "keys"), round=1)
+        assert play.up("a", "keys").read_bytes() == sent
+        assert {name: (private / name).read_bytes() for name in before} == before
+    client_steps.keys(play.up("a", "keys"), round=1, force=True)
+    assert play.up("a", "keys").read_bytes() != sent
 
 
 def test_one_list_of_keys(begin):
@@ -101,6 +109,12 @@ def test_one_survivor_list_and_one_answer(begin):
     unmask(play.down("confirmed"), play.up("b", "unmask"))
     with pytest.raises(VerificationError, match="one request to unmask a round"):
         unmask(play.down("confirmed"), play.up("b", "unmask"), force=True)
+    answer = play.up("b", "unmask").read_bytes()
+    unmask(play.down("confirmed"), play.up("b", "unmask"))  # the very same, which is there
+    assert play.up("b", "unmask").read_bytes() == answer
+    play.up("b", "unmask").unlink()
+    with pytest.raises(VerificationError, match="one request to unmask a round"):
+        unmask(play.down("confirmed"), play.up("b", "unmask"))
     assert not play.up("a", "unmask").exists()
 
 

@@ -5,17 +5,17 @@ import shlex
 import numpy as np
 import pytest
 
-from artifacts import keys, tensors_file
 from artifacts.errors import UsageError
+from artifacts.formats import tensors_file
+from artifacts.identity import keys
 from artifacts.places import RunFolder
 from stages.account import account
 from stages.account import plan as account_plan
 from stages.audit import audit
-from stages.evaluate_communication import read_communication
-from stages.recipes.declared import check
+from stages.evaluate.communication import read_communication
 from stages.recipes.formats import command_line
 from stages.recipes.perform import perform
-from stages.recipes.plan import partition_step, plan, planned_clients
+from stages.recipes.plan import check, partition_step, plan, planned_clients
 from stages.recipes.recipe import change, load_recipe
 
 SMALL = (
@@ -58,7 +58,8 @@ def test_typed_commands_give_the_same_model_though_their_masks_differ(secure, tm
         assert model(tmp_path, round).read_bytes() == model(secure, round).read_bytes()
     masked = "clients/00/outbox/secagg-masked-0001.safetensors"
     ours, theirs = (tensors_file.read(root / masked).tensors for root in (secure, tmp_path))
-    assert all((ours[name] != theirs[name]).mean() > 0.99 for name in ours)
+    same = sum(int((ours[name] == theirs[name]).sum()) for name in ours)
+    assert same < 5, "words of 32 bits: of a thousand five are the same once in 10³³"
 
 
 def test_the_model_is_fedavgs_but_for_the_ring(secure, tmp_path):
@@ -113,8 +114,8 @@ def test_noise_shares_are_charged_once(tmp_path):
     assert report.passed, report.findings
     expected = account_plan(sampling_rate=1.0, steps=1, rounds=2, delta=1e-5, noise_multiplier=4.0)["epsilon"]
     rows = account([root], delta=1e-5)["clients"]
-    assert [row["client"] for row in rows] == ["00", "01", "02", "03"]
-    for row in rows:
+    assert [row["client"] for row in rows] == ["00", "01", "02", "03", "server"]  # whose models carry the events on
+    for row in rows[:-1]:
         assert (row["events"], row["uncovered"], row["trusted"]) == (2, [], ["aggregate"])
         assert row["epsilon"] == pytest.approx(expected)
         assert row["alone"]["pld"] > row["epsilon"]["pld"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 from stages.secagg import masks, shamir
 from stages.secagg.ring import Ring
 from stages.secagg.session import names, rows
@@ -14,10 +14,10 @@ RING = Ring.plain(modulus=32, reach=1.0, bits=20)
 
 
 def looks_uniform(words):
-    """χ² of each of the four bytes of all words against the uniform distribution, at one in 10⁷."""
+    """χ² of each of the four bytes of all words against the uniform distribution, at one in 10¹¹ each."""
     counts = [np.bincount(column, minlength=256) for column in words.view(np.uint8).reshape(-1, 4).T]
     expected = len(words) / 256
-    return all(chi2.sf(float(np.sum((c - expected) ** 2 / expected)), 255) > 1e-7 for c in counts)
+    return all(chi2.sf(float(np.sum((c - expected) ** 2 / expected)), 255) > 1e-11 for c in counts)
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +88,15 @@ def test_together_they_give_the_sum_and_that_is_all(played):
 
 
 def test_masks_do_not_depend_on_the_update(played):
-    """Equal keys and another update: the difference is that of the updates. Uncorrelated with the update otherwise."""
+    """Equal keys and another update: the difference is that of the updates. Uncorrelated with the update otherwise.
+
+    Seven standard deviations: 3e-12 by chance.
+    """
     server, update = Server(played), tensors_file.read(played.updates["b"]).tensors["w"]
     signed = server.sent["b"].view("<i4").astype(np.float64)
-    assert abs(np.corrcoef(signed, update)[0, 1]) < 5.5 / np.sqrt(SIZE)
+    assert abs(np.corrcoef(signed, update)[0, 1]) < 7 / np.sqrt(SIZE)
     stripped = server.stripped("b").view("<i4").astype(np.float64)
-    assert abs(np.corrcoef(stripped, update)[0, 1]) < 5.5 / np.sqrt(SIZE)
+    assert abs(np.corrcoef(stripped, update)[0, 1]) < 7 / np.sqrt(SIZE)
 
 
 def test_two_rounds_share_no_mask(begin):
@@ -106,7 +109,7 @@ def test_two_rounds_share_no_mask(begin):
         play.shares()
         play.mask("a")
         sent.append(tensors_file.read(play.up("a", "masked")).tensors["w"])
-    assert not (sent[0] == sent[1]).any()
+    assert (sent[0] == sent[1]).sum() < 4, "two words of 32 bits are the same once in 2³², four of 64 once in 10³²"
 
 
 def test_no_secret_stands_in_a_file_that_leaves(begin):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from artifacts import dataset_file
+from artifacts.formats import dataset_file
 from artifacts.metadata import Metadata
 from stages.data.png import decode_png, encode_png
 

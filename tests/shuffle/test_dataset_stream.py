@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from artifacts import dataset_file, dataset_stream
 from artifacts.digests import sha256_file
 from artifacts.errors import InputError
+from artifacts.formats import dataset_file, dataset_stream
 
 
 def images_of(rows):

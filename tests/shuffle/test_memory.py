@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from artifacts import dataset_stream
+from artifacts.formats import dataset_stream
 from artifacts.metadata import Metadata
 from stages.data.png import encode_png
 

@@ -9,27 +9,28 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import chi2, chisquare
 
-from artifacts import dataset_file
 from artifacts.digests import sha256_file
+from artifacts.formats import dataset_file
+from artifacts.kinds import DATASET_PARAMS
 from stages.shuffle import shuffle
 
 
 def test_the_parts_say_the_same_of_themselves_and_nothing_of_the_clients(federation):
     for name in ("hospital-a", "hospital-b", "hospital-c"):
         federation.send(name, 1000, simulation=name == "hospital-b", round=4)
-    shuffle(federation.sent, federation.outbox, parts=2, seed=1234567)
+    shuffle(federation.sent, federation.outbox, parts=2, seed=123456789012)
     texts = [pq.read_metadata(path).metadata for path in federation.parts()]
     assert texts[0][b"huggingface"] == texts[1][b"huggingface"]
     fields = [json.loads(text[b"fedsynth"]) for text in texts]
     own = [{name: one.pop(name) for name in ("payload_sha256", "seal_sha256")} for one in fields]
     assert fields[0] == fields[1] and own[0] != own[1]
     assert {"client", "seed", "counts", "method"}.isdisjoint(fields[0]) and fields[0]["inputs"] == []
-    assert fields[0]["params"].keys() == dataset_file.PARAMS
+    assert fields[0]["params"].keys() == DATASET_PARAMS
     assert (fields[0]["stage"], fields[0]["custody"], fields[0]["round"]) == ("shuffle", "downlink", 4)
     assert fields[0]["simulation"] is True, "one of the inputs is of a simulation"
     for path in federation.parts():
         raw = path.read_bytes()
-        private = [b"hospital", b"1234567", *(sha256_file(sent).encode() for sent in federation.sent)]
+        private = [b"hospital", b"123456789012", *(sha256_file(sent).encode() for sent in federation.sent)]
         assert not [word for word in private if word in raw]
 
 

@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
-from artifacts import dataset_file
+from artifacts.formats import dataset_file
 from stages.data.png import encode_png
 
 
@@ -61,9 +61,9 @@ def test_the_outbox_of_a_contributor(federation, refused):
 def test_a_part_that_exists(federation, refused, fedsynth):
     federation.send_all(3, 4)
     assert fedsynth("shuffle", *federation.sent, "--parts", 2, "-o", federation.outbox)[0] == 0
-    assert "synthetic-00.parquet already exists. Add --force" in refused(3, *federation.sent)
+    assert "synthetic-00.parquet already exists. Add --force" in refused(3, *federation.sent, "--seed", 1)
     federation.parts()[0].unlink()
-    assert "synthetic-01.parquet already exists" in refused(3, *federation.sent)
+    assert "synthetic-01.parquet already exists" in refused(3, *federation.sent, "--seed", 1)
     assert fedsynth("shuffle", *federation.sent, "--parts", 2, "-o", federation.outbox, "--force")[0] == 0
 
 
@@ -178,17 +178,26 @@ def marked(png):
     return png[:33] + chunk(b"tEXt", b"from\0hospital-a") + png[33:]
 
 
+def with_idat(png, change):
+    """The PNG with another compressed stream, its checksum recomputed."""
+    length = int.from_bytes(png[33:37], "big")
+    return png[:33] + chunk(b"IDAT", change(png[41 : 41 + length])) + png[45 + length :]
+
+
 def test_images_that_are_not_what_the_file_says(federation, refused, make_picture):
     """Under a valid seal: a mark in a PNG would tell a row's origin, another shape would break who trains on it."""
     federation.send_all(3)
     wide = encode_png(np.zeros((2, 3, 1), np.uint8))
     bad = {
         "the chunk tEXt": marked(make_picture(1)),
-        "another size, depth or colour": wide,
-        "of another size, depth": make_picture(1, channels=3),
+        "is 1×2×3, but the file says 1×2×2": wide,
+        "is 3×2×2, but the file says 1×2×2": make_picture(1, channels=3),
         "not a PNG": b"GIF89a",
         "truncated PNG": make_picture(1)[:-3],
         "follow its IEND": make_picture(1) + b"hidden",
+        "does not hold exactly": with_idat(make_picture(1), lambda stream: stream + b"hospital-a"),
+        "cannot be inflated": with_idat(make_picture(1), lambda _: b"hospital-a"),
+        "an empty IDAT": with_idat(make_picture(1), lambda _: b""),
     }
     for number, (what, png) in enumerate(bad.items()):
         path = federation.path("01", f"{number}.parquet")

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from artifacts import dataset_file, ledger, lineage
 from artifacts.digests import sha256_file
+from artifacts.formats import dataset_file
+from artifacts.ledgers import egress, lineage
 from artifacts.places import Place
 from stages.shuffle import shuffle
 
@@ -75,7 +76,7 @@ def test_the_seed_alone_does_not_give_the_order(new_federation):
 def test_each_part_is_recorded_and_the_audit_passes(federation, fedsynth_json):
     federation.send_all(20, 20, 20)
     shuffle(federation.sent, federation.outbox, parts=3, seed=0)
-    entries = ledger.read(Place.of(federation.parts()[0]).ledger).entries
+    entries = egress.read(Place.of(federation.parts()[0]).ledger).entries
     assert [(e.file, e.sha256, e.bytes, e.kind) for e in entries] == [
         (path.name, sha256_file(path), path.stat().st_size, "dataset") for path in federation.parts()
     ]
@@ -112,7 +113,7 @@ def test_again_with_force_adds_no_entry_for_the_same_bytes(federation):
     federation.send_all(20, 20)
     for _ in range(2):
         shuffle(federation.sent, federation.outbox, parts=3, seed=0, force=True)
-    assert len(ledger.read(federation.private / "egress.jsonl").entries) == 3
+    assert len(egress.read(federation.private / "egress.jsonl").entries) == 3
 
 
 def test_plain_pyarrow_opens_a_part(federation):

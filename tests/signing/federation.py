@@ -2,12 +2,14 @@
 
 import numpy as np
 
-from artifacts import keys, lineage, tensors_file
+from artifacts.formats import tensors_file
+from artifacts.identity import keys
+from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
 from stages.encode import encode
 from stages.identity import identity, roster
 from stages.keygen import settle
-from stages.methods.params.encoding import Encoding
+from stages.methods.params.encoding import DeltaEncoding
 from stages.receipt import ask
 
 
@@ -57,7 +59,7 @@ class Federation:
             inputs=(lineage.by_digest(start, "model"),),
         )  # fmt: skip
         tensors_file.write(update, drawn, about)
-        encode(began, update, self.message(name, round), params=Encoding(**params))
+        encode(began, update, self.message(name, round), params=DeltaEncoding(**params))
 
     def begin(self, path, round=0):
         zeros = {"layer.bias": np.zeros(3, np.float32), "layer.weight": np.zeros((3, 5), np.float32)}

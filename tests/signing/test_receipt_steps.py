@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from artifacts.errors import UsageError
+from artifacts.identity.roster import read_roster
+from artifacts.ledgers.receipts import anchor
 from artifacts.places import RunFolder
-from artifacts.receipts import anchor
-from artifacts.roster import read_roster
 from stages.recipes.perform import perform
 from stages.recipes.plan import partition_step, plan
 from stages.recipes.recipe import change, load_recipe

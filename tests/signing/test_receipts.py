@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from artifacts import envelope_file, ledger
 from artifacts.digests import ZEROS, canonical_json, sha256_hex
 from artifacts.errors import InputError, VerificationError
+from artifacts.formats import envelope_file
+from artifacts.identity.roster import read_roster
+from artifacts.ledgers import egress
+from artifacts.ledgers.receipts import NO_RECEIPTS, anchor, read_receipts
 from artifacts.places import Place
-from artifacts.receipts import NO_RECEIPTS, anchor, read_receipts
-from artifacts.roster import read_roster
 from stages.receipt import ask, give, keep
 
 
@@ -41,7 +42,7 @@ def rewrite(path, change):
         previous = sha256_hex(line.encode())
         lines.append(line + "\n")
     path.write_text("".join(lines))
-    ledger.read(path)  # the chain alone is good
+    egress.read(path)  # the chain alone is good
 
 
 def test_a_receipt_anchors_what_stands_before_it(receipted):
@@ -104,7 +105,7 @@ def test_forged_and_foreign_receipts_are_found(receipted, empty):
     assert "a receipt is needed" in anchored(receipted).text
     stranger = empty("stranger")
     stranger.found(stranger.roster)
-    from artifacts import keys, roster
+    from artifacts.identity import keys, roster
 
     secret = roster.signing_key(keys.read(stranger.key("server")), "envelopes")
     (asked,) = envelope_file.read(head).envelopes
@@ -151,12 +152,12 @@ def test_asking_again_after_a_kill_gives_the_same_bytes(federation):
     before = federation.ask("a").read_bytes()
     federation.head("a").unlink()  # the entry was made, the file was not
     assert federation.ask("a").read_bytes() == before
-    assert len(ledger.read(federation.place("a") / "egress.jsonl").entries) == 3
+    assert len(egress.read(federation.place("a") / "egress.jsonl").entries) == 3
 
 
 def test_nothing_of_the_ledger_but_its_head_leaves(federation):
     text = federation.ask("a").read_text()
-    book = ledger.read(federation.place("a") / "egress.jsonl")
+    book = egress.read(federation.place("a") / "egress.jsonl")
     (asked,) = envelope_file.read(federation.head("a")).envelopes
     assert asked.statement["predicate"].keys() == {"federation", "client", "round", "seq", "simulation"}
     assert asked.statement["subject"][0]["digest"]["sha256"] == book.entries[-1].previous
@@ -187,7 +188,7 @@ def test_no_receipts_where_clients_are_sampled_in_secret(federation):
 
 def test_the_audit_checks_who_signed(receipted, empty, fedsynth, fedsynth_json):
     """Forged heads and receipts that are properly entered in their ledgers: only the signature is wrong."""
-    from artifacts import keys, roster
+    from artifacts.identity import keys, roster
 
     assert "PASS, anchored" in fedsynth_json("audit", receipted.root)["verdict"]
     stranger = empty("stranger")
@@ -213,3 +214,18 @@ def test_the_commands(federation, fedsynth_json):
     assert fedsynth_json("receipt", "keep", federation.receipts(), *roster, "-o", kept)["seq"] == 2
     found = fedsynth_json("verify", federation.head("a"), federation.receipts(), kept, *roster)
     assert [row["signed_by"] for row in found["files"]] == ["a", "a, server", "a, server"]
+
+
+@pytest.mark.parametrize("change", ["shorter", "forked"])
+def test_the_server_does_not_countersign_a_ledger_that_was_cut_or_rewritten(receipted, change):
+    """The first head of a stays in the server's outbox: a ledger only grows."""
+    book = receipted.place("a") / "egress.jsonl"
+    if change == "shorter":
+        rewrite(book, lambda entries: entries.__delitem__(slice(1, None)))
+    else:  # as many entries as were countersigned, of which one is another
+        rewrite(book, lambda entries: (entries.pop(), entries[0].update(bytes=1)))
+    again = receipted.ask("a", 2)
+    with pytest.raises(VerificationError, match="it was cut or rewritten"):
+        give([again], receipted.receipts(2), roster=receipted.roster)
+    assert not receipted.receipts(2).exists()
+    give([receipted.head("b")], receipted.receipts(3), roster=receipted.roster)  # the same head again is no harm

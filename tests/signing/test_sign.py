@@ -6,9 +6,11 @@ import shutil
 
 import pytest
 
-from artifacts import dsse, envelope_file, keys, ledger, roster, tensors_file
 from artifacts.digests import canonical_json
 from artifacts.errors import InputError, UsageError, VerificationError
+from artifacts.formats import envelope_file, tensors_file
+from artifacts.identity import dsse, keys, roster
+from artifacts.ledgers import egress
 from stages.sign import sign
 from stages.verify import check_same, require_signed, verify
 
@@ -58,14 +60,14 @@ def test_signed_files_pass_by_hand(federation, fedsynth_json, fedsynth):
 
 def test_signing_again_gives_the_same_bytes(federation):
     before = federation.envelope("a").read_bytes()
-    entries = len(ledger.read(federation.place("a") / "egress.jsonl").entries)
+    entries = len(egress.read(federation.place("a") / "egress.jsonl").entries)
     sign([federation.message("a")], roster=federation.roster, force=True)
     assert federation.envelope("a").read_bytes() == before
-    assert len(ledger.read(federation.place("a") / "egress.jsonl").entries) == entries
+    assert len(egress.read(federation.place("a") / "egress.jsonl").entries) == entries
 
 
 def test_the_envelope_is_in_the_ledger_and_costs_nothing(federation, fedsynth_json):
-    entry = ledger.read(federation.place("a") / "egress.jsonl").latest(federation.envelope("a").name)
+    entry = egress.read(federation.place("a") / "egress.jsonl").latest(federation.envelope("a").name)
     assert (entry.kind, entry.round, entry.privacy, entry.disclosures) == ("envelope", 1, [], [])
     account = fedsynth_json("account", federation.place("a"), "--delta", "1e-5")
     assert len(account["clients"]) == 1

@@ -67,7 +67,7 @@ def test_it_can_be_trained_on_with_a_real_key(tmp_path, fedsynth, test_set):
     ):
         code, _, err = fedsynth(*words)
         assert code == 0, err
-    from artifacts import tensors_file
+    from artifacts.formats import tensors_file
 
     assert tensors_file.read(message).metadata.simulation is False
 

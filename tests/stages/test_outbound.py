@@ -5,8 +5,9 @@ import json
 import pytest
 from safetensors import safe_open
 
-from artifacts import commitments, keys, tensors_file
 from artifacts.digests import sha256_file
+from artifacts.formats import tensors_file
+from artifacts.identity import commitments, keys
 
 
 def plain_metadata(path):

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from artifacts import keys
 from artifacts.errors import InputError, UsageError
+from artifacts.identity import keys
 from stages.data.dataset_images import load_dataset
 from stages.data.params import PartitionParams
 from stages.partition import numbered_clients, partition

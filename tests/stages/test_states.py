@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 from stages.recipes.recipe import change, load_recipe
 
 SMALL = ["partition.clients=3", "init-model.arch=softmax", "init-model.width=null", "init-model.depth=null"]
@@ -49,6 +49,19 @@ def test_the_first_variate_is_the_update_over_steps_and_rate(scaffold_run):
         np.testing.assert_allclose(value, update.tensors[name] / (steps * rate), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize(("clients", "share"), [(1, 1.0), (4, 0.25)])
+def test_the_servers_variates_move_by_the_share_of_the_clients(fedsynth_json, scaffold_run, tmp_path, clients, share):
+    """c + |S|/N · mean Δc: of one client in four, a quarter. A federation in which all take part would not show it."""
+    sent, out = scaffold_run / "clients/00/outbox/state-0001.safetensors", tmp_path / "server/outbox/state.safetensors"
+    model = scaffold_run / "public/model-0000.safetensors"
+    fedsynth_json("aggregate", model, sent, "--rule", "variates", "--clients", clients, "-o", out)
+    found, change = tensors(out), tensors(sent)
+    assert found.keys() == change.keys()
+    for name, value in change.items():
+        assert np.abs(value).max() > 0
+        np.testing.assert_allclose(found[name], share * value, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
@@ -59,11 +72,12 @@ def test_the_first_variate_is_the_update_over_steps_and_rate(scaffold_run):
           "-o", "OUT"], 3, "it is a update, but a state is needed"),
         (["encode", "MODEL1", "STATE2", "--method", "state", "-o", "SENT"], 2, "--previous"),
         (["encode", "MODEL1", "STATE2", "--method", "state", "--previous", "STATE2", "-o", "SENT"], 3, "not the state"),
-        (["encode", "MODEL1", "UPDATE2", "--previous", "STATE1", "-o", "SENT"], 2, "goes with --method state"),
-        (["aggregate", "MODEL0", "SENT1", "--as", "state", "-o", "DOWN"], 2, "--clients N"),
-        (["aggregate", "MODEL0", "SENT1", "--as", "state", "--clients", "1", "--state", "DOWN1", "-o", "DOWN"], 3,
+        (["encode", "MODEL1", "UPDATE2", "--previous", "STATE1", "-o", "SENT"], 2, "does not go with --method delta"),
+        (["aggregate", "MODEL0", "SENT1", "--rule", "variates", "-o", "DOWN"], 2, "--clients needs a value"),
+        (["aggregate", "MODEL0", "SENT1", "--rule", "variates", "--clients", "1", "--state", "DOWN1", "-o", "DOWN"], 3,
          "is of round 1"),
-        (["aggregate", "MODEL0", "MESSAGE1", "--as", "state", "--clients", "1", "-o", "DOWN"], 3, "a state is needed"),
+        (["aggregate", "MODEL0", "MESSAGE1", "--rule", "variates", "--clients", "1", "-o", "DOWN"], 3,
+         "a state is needed"),
         (["aggregate", "MODEL0", "SENT1", "-o", "DOWN"], 3, "a message or update or proxy is needed"),
         (["aggregate", "MODEL0", "MESSAGE1", "--rule", "fednova", "-o", "DOWN"], 3, "--tell-steps"),
         (["aggregate", "MODEL0", "MESSAGE1", "--rule", "feddyn", "-o", "DOWN"], 2, "--clients"),

@@ -41,9 +41,10 @@ class Server:
     @staticmethod
     def denied(environ, start_response):
         """An answer that the client does not try to get again."""
-        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        chunked = environ.get("HTTP_TRANSFER_ENCODING") == "chunked"
+        environ["wsgi.input"].read(-1 if chunked else int(environ.get("CONTENT_LENGTH") or 0))
         start_response("403 Forbidden", [("Content-Type", "application/xml")])
-        return [DENIED]
+        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else DENIED]
 
     def puts(self, under):
         """The names of the objects that were made below a place, in order."""

@@ -38,7 +38,7 @@ def test_what_is_made_of_urls_has_the_bytes_of_what_is_made_of_paths(fedsynth, f
 
 def test_a_source_by_url_is_divided_as_by_its_path(fedsynth, finished_run, at, tmp_path, server):
     url = at(TEST)
-    options = f"?endpoint_override={server.url.removeprefix('http://')}&scheme=http"
+    options = f"?endpoint_url={server.url}&region=us-east-1"
     for source, out in ((finished_run / TEST, "path"), (url + options, "url")):
         code, _, err = fedsynth("partition", source, "--clients", 2, "-o", tmp_path / out)
         assert code == 0, err

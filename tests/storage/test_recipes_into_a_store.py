@@ -4,7 +4,7 @@ import pytest
 
 from artifacts.errors import InputError
 from fedsynth_cli.urls import run_folder
-from stages.progress import silent
+from stages.execution.progress import silent
 from stages.recipes.recipe import change, load_recipe
 
 pytestmark = pytest.mark.slow

@@ -4,11 +4,11 @@ import typing
 
 import pytest
 
-from artifacts import remote
 from artifacts.errors import InputError
-from artifacts.remote import Remote
+from artifacts.storage import remote
+from artifacts.storage.remote import Remote
 from fedsynth_cli.commands import COMMANDS, GROUPS, load
-from fedsynth_cli.urls import AT_HOME, LOCAL, OUTPUTS, is_path
+from fedsynth_cli.urls import AT_HOME, is_path, use_of
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,20 @@ def test_every_path_of_every_command_is_known_to_be_read_or_written():
     read = {
         "model", "data", "messages", "message", "source", "state", "server_state", "before", "require_signed", "target",
         "received", "previous", "subject", "held_out", "matching", "against", "like", "file", "other", "run", "params",
-        "identities", "datasets", "generator", "reviewed", "files", "roster", "envelope",
+        "identities", "datasets", "generator", "reviewed", "files", "roster", "envelope", "schema", "weights",
     }  # fmt: skip
-    found = set()
+    written = {
+        "out", "state_out", "metrics", "picture", "confusion", "csv", "surface", "sheet", "pairs", "images",
+            "error_out",
+    }  # fmt: skip
+    local, found = {"key", "curve", "root"}, {}
     for name in COMMANDS:
         if name not in AT_HOME | GROUPS:
             module = __import__(f"fedsynth_cli.commands.{name.replace('-', '_')}", fromlist=["x"])
             function = getattr(module, name.replace("-", "_"))
             hints = typing.get_type_hints(function, include_extras=True)
-            found |= {parameter for parameter, hint in hints.items() if is_path(hint)}
+            found |= {parameter: use_of(hint) for parameter, hint in hints.items() if is_path(hint)}
             assert load(name).__doc__ == function.__doc__
-    assert found == read | {name for name in OUTPUTS | LOCAL.keys() if name in found}
+    assert {name for name, use in found.items() if use.written} == written
+    assert {name for name, use in found.items() if use.why_local} == local
+    assert found.keys() - written - local == read

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from artifacts import keys, tensors_file
+from artifacts.formats import tensors_file
+from artifacts.identity import keys
 from stages.keygen import settle
 
 ENCODE = {
@@ -46,16 +47,16 @@ def refused(fedsynth, forge):
         ("fedlap", ["--rho", 1], 2, "--rho goes with --method feddm; found --method fedlap"),
         ("feddm", ["--radius", 1], 2, "--radius goes with --method fedlap; found --method feddm"),
         ("feddm", ["--learning-rate", 1], 2, "--learning-rate goes with --method fedlap; found --method feddm"),
-        ("fedlap", ["--sparsify", "top-k"], 2, "--sparsify goes with --method"),
+        ("fedlap", ["--sparsify", "moved-k"], 2, "--sparsify goes with --method"),
         ("fedlap", ["--augment", "flip,sharpen"], 2, "--augment must be a list of colour"),
-        ("fedlap", ["--mse-weight", 1, "--distance", "mse"], 2, "--mse-weight must be given with"),
+        ("fedlap", ["--mse-weight", 1, "--distance", "mse"], 2, "--mse-weight goes with"),
         ("fedlap", ["--lr-schedule", "cosine"], 2, "--schedule-rounds must be given with"),
         ("feddm", ["--rho", -1], 2, "--rho must be above 0"),
         ("feddm", ["--iterations", 0], 2, "--iterations 0 leaves the images as they began"),
-        ("feddm", ["--count-share", 0.5], 2, "--count-share must be given under differential privacy only"),
+        ("feddm", ["--count-share", 0.5], 2, "--count-share goes with"),
         ("fedlap", ["--init", "real", "--images-per-class", 20], 3, "images of class 0, but --init real wants 20"),
         ("fedlap", ["--least-images", 13], 3, "has no class with 13 images or more: 12 are the most"),
-        ("fedlap", ["--least-images", 2, "--classes", "all"], 2, "--least-images must be given with --classes own"),
+        ("fedlap", ["--least-images", 2, "--classes", "all"], 2, "--least-images goes with --classes own"),
         ("fedlap", ["--match", "class", "--classes", "all"], 3, "has no image of class 2"),
         ("fedlap", ["--classes", "cat"], 2, "there is no class 'cat'"),
         ("fedlap", ["--image-rate", 1e38, "--distance", "mse", "--image-steps", 3], 3, "matching diverged"),
@@ -163,7 +164,7 @@ BAD = {
     "negative label": (labels(0, 1, 2, -1), {}, "has labels from -1 to 2 for 10 classes"),
     "round": ({}, {"round": 3}, "is of round 3, but"),
     "model": ({}, NO_MODEL, "is for another model"),
-    "method": ({}, {"method": "feddm"}, "is a surrogate of feddm; this is --rule fedlap"),
+    "method": ({}, {"method": "feddm"}, "its method is 'feddm', but its parameters are those of another"),
     "radius 0": ({"radius": np.array(0.0, np.float32)}, {}, "has the radius 0: it stands in for nothing"),
     "radius −1": ({"radius": np.array(-1.0, np.float32)}, {}, "has the radius -1"),
     "shape": ({"images": np.zeros((4, 1, 9, 8), np.float32)}, {}, "its images are [1, 9, 8], the model takes [1, 8,"),
@@ -246,14 +247,14 @@ def test_a_client_counts_once(base, tmp_path, refused):
         (["--rule", "fedlap", "--radius", 0], 2, "--radius must be above 0"),
         (["--rule", "fedlap", "--rho", 1], 2, "--rho goes with --rule feddm; found --rule fedlap"),
         (["--rule", "feddm", "--strategy", "max"], 2, "--strategy goes with --rule fedlap; found --rule feddm"),
-        (["--rule", "fedlap", "--strategy", "fixed", "--radius", 1], 2, "--strategy fixed has no radius"),
+        (["--rule", "fedlap", "--strategy", "fixed", "--radius", 1], 2, "--radius goes with --strategy"),
         (["--rule", "fedlap", "--weights", "examples"], 3, "does not declare its num_examples"),
         (["--rule", "fedlap", "--calibrated"], 3, "brings none of the 4 layer norms"),
         (["--rule", "feddm"], 3, "is a surrogate of fedlap; this is --rule feddm"),
         (["--rule", "fedlap", "--as", "update"], 2, "--as update does not go with --rule fedlap"),
         (["--rule", "fedlap", "--state", "x"], 2, "--state does not go with --rule fedlap"),
         (["--strict"], 2, "--strict does not go with --rule"),
-        ([], 3, "is a surrogate; a message or update or proxy is needed. Give --rule fedlap."),
+        ([], 3, "is needed. Give --rule fedlap."),
         (["--rule", "fedlap", "--strategy", "fixed", "--server-steps", 9, "--learning-rate", 1e38], 3, "diverged"),
     ],
 )
@@ -271,7 +272,17 @@ def test_a_set_that_was_matched_in_a_smaller_ball_is_left_out(base, tmp_path, re
         said = {**found, "rho": rho} if rho else {name: value for name, value in found.items() if name != "rho"}
         odd = changed(base.other, tmp_path / f"{rho}/outbox/odd.safetensors", params=said)
         out = tmp_path / "odd.safetensors"
-        refused(tmp_path, "aggregate", base.model, odd, *words[3:], "-o", out, code=3, said=f"within ρ = {rho}")
+        refused(
+            tmp_path,
+            "aggregate",
+            base.model,
+            odd,
+            *words[3:],
+            "-o",
+            out,
+            code=3,
+            said="--rho must be" if rho else "within ρ = ",
+        )
     code, _, err = fedsynth(*words, "--rho", 4, "-o", tmp_path / "near.safetensors")
     assert code == 0, err
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 from stages.methods.fedlap import Contribution, optimise
 from stages.methods.surrogate_nets import LabelledSet, distance, start_weights
 
@@ -142,7 +142,7 @@ def test_fixed_takes_all_its_steps_wherever_they_lead(sent, tmp_path):
 
 @pytest.mark.parametrize("weights", ["uniform", "examples"])
 def test_the_stage_weighs_clients_by_what_they_declare(sent, tmp_path, read, weights, slow_gradient):
-    from stages.model_file import read_model, to_module
+    from stages.models.file import read_model, to_module
 
     path, _ = told(sent, tmp_path, strategy="fixed", radius=None, server_steps=1, weights=weights, learning_rate=0.5)
     module = to_module(read_model(sent.model), torch.device("cpu")).eval()
@@ -193,7 +193,7 @@ def test_the_order_on_the_command_line_is_free(sent, tmp_path):
 
 def test_the_stage_calibrates_each_client_by_its_own_norms(sent, tmp_path, read, slow_gradient):
     """Eq. 18, layer by layer: Σ N_k/N · norm_k · g_k/‖g_k‖, whatever the order on the command line."""
-    from stages.model_file import read_model, to_module
+    from stages.models.file import read_model, to_module
 
     options = {"strategy": "fixed", "radius": None, "server_steps": 1, "weights": "examples", "learning_rate": 0.5}
     out = tmp_path / "model-0001.safetensors"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from artifacts import tensors_file
+from artifacts.formats import tensors_file
 from stages.data.images import to_pixels
-from stages.model_file import read_model, to_module
+from stages.models.file import read_model, to_module
 from stages.nets.build import initialise
 
 COSINE = {"learning_rate": 0.8, "lr_schedule": "cosine", "schedule_rounds": 4}

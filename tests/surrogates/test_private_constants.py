@@ -1,4 +1,4 @@
-"""Rule 2 of the privacy contract: what a release is made with stands in the recipe, however many records there are."""
+"""Rule 2 of the privacy contract: what a release is made with is in the recipe, however many records there are."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from stages.privacy.mechanism import GaussianMechanism
 from stages.privacy.streams import SecretStream
 
 COUNTS = [0, 3, 24, 60]
-RECIPE = {"clip_norm": 0.7, "noise_multiplier": 1.3, "sampling_rate": 0.3, "batch_size": 8}
+RECIPE = {"clip_norm": 0.7, "noise_multiplier": 1.3, "sampling_rate": 0.3}
 # FedDM releases its sums as they are: counts are released beside them.
 DIVISOR, RELEASES = {"fedlap": 8, "feddm": 1}, {"fedlap": 2, "feddm": 3}
 

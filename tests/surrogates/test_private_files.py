@@ -6,17 +6,17 @@ import json
 import numpy as np
 import pytest
 
+import stages.charging.private_training as private_training
 import stages.methods.feddm as feddm
 import stages.privacy.clipping as clipping
-import stages.private_training as private_training
 from artifacts.errors import BudgetError, InputError, UsageError, VerificationError
 from stages.account import account
+from stages.charging.spending import record_event
 from stages.data.images import LabelledImages
-from stages.methods.params.variants import ENCODINGS
 from stages.privacy.accountant import epsilon, planned
 from stages.privacy.events import PrivacyEvent
 from stages.recipes.recipe import load_recipe
-from stages.spending import record_event
+from stages.registry import ENCODERS
 
 METHODS = ["fedlap", "feddm"]
 STEPS = {"fedlap": 2, "feddm": 3}
@@ -29,7 +29,7 @@ def events(artifact):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_file_and_the_ledger_say_what_was_done(federation, method, read):
     told = federation.root / "clients/00/private/matching.json"
-    path = federation.noisy("00", method, clip_norm=0.7, delta=1e-5, metrics=told)
+    path = federation.noisy("00", method, clip_norm=0.7, metrics=told)
     found = read(path)
     about, (event,) = found.metadata, found.metadata.privacy
     assert event | {"id": ""} == {
@@ -127,7 +127,7 @@ def test_the_event_charges_all_accesses_however_early_the_loop_ends(federation, 
 def test_the_papers_epsilon_from_a_file(federation, read):
     """Sec. 5.1 and Table 2: 200 accesses a round, ε 2.79 after one and 10.18 after fifteen, by Rényi."""
     paper = load_recipe("fedlap-dp", "paper").section("encode")
-    params = ENCODINGS.from_mapping(paper)
+    params = ENCODERS.from_mapping(paper)
     assert params.accesses == 200
     small = {"image_steps": 1, "images_per_class": 1, "image_rate": 0.01, "init": "noise"}
     (event,) = events(read(federation.encode("00", **paper | small)))
@@ -164,9 +164,9 @@ def test_an_identical_rerun_is_free_and_anything_else_has_other_noise(federation
         words.append(tuple(streams.noise.at(1).uniform_bits(4)) + tuple(streams.sampling.at(1).uniform_bits(4)))
         return original(spending)
 
-    import stages.private_surrogate
+    import stages.surrogates.private
 
-    monkeypatch.setattr(stages.private_surrogate, "secret_streams", noted)
+    monkeypatch.setattr(stages.surrogates.private, "secret_streams", noted)
     labels = digits.labels[:24].copy()
     labels[0] = 9 - labels[0]
     base = federation.write(federation.client("00").with_name("base.parquet"), digits.take(np.arange(24)))
@@ -196,7 +196,7 @@ def test_another_result_under_the_same_noise_is_destroyed(federation, method, mo
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_budget_refuses_before_data_is_read_and_a_file_without_noise_altogether(federation, method, monkeypatch):
-    import stages.encode_surrogate as stage
+    import stages.surrogates.client as stage
 
     data = federation.client("00")
     cost = epsilon([planned(sampling_rate=0.3, noise_multiplier=1.0, steps=STEPS[method])], delta=1e-5).pld
@@ -236,7 +236,7 @@ def test_wrong_wishes_are_refused_before_they_are_charged(federation, given, sai
     [
         ("fedlap", {"init": "real"}, "--init real would send altered real images"),
         ("feddm", {"init": "real"}, "--init real would send altered real images"),
-        ("feddm", {"iterations": 0}, "--iterations 0"),
+        ("feddm", {"iterations": 0, "image_rate": None}, "--iterations 0"),
         ("fedlap", {"tell_examples": True}, "--tell-examples"),
         ("fedlap", {"calibrate": True}, "--calibrate"),
         ("fedlap", {"match": "class"}, "--match class"),
@@ -278,13 +278,19 @@ def test_a_set_without_noise_has_no_say_in_a_noised_one(federation, read, forge)
     assert federation.charges() == []
 
 
-def test_feddm_keeps_the_classes_that_stand_out_and_begins_the_others_anew(federation, read):
-    """Almost no noise: of all ten classes the client's two are left, and in the next round all are tried again."""
+def test_feddm_keeps_the_classes_that_stand_out_and_begins_the_others_anew(federation, read, monkeypatch):
+    """Almost no noise: of all ten classes the client's two are left, and in the next round all are tried again.
+
+    A class is there by a count of 1: 0.013 is the standard deviation of the noise, and 3·12 coins of 0.9 would have to
+    fall wrong.
+    """
     options = {"noise_multiplier": 0.02, "sampling_rate": 0.9, "clip_norm": 5.0}
     first = federation.noisy("00", "feddm", **options)
     assert set(read(first).tensors["labels"].tolist()) == {0, 1}
     model = federation.aggregate([first], "feddm").path
     second = federation.noisy("00", "feddm", model=model, init="previous", previous=first, **options)
     assert set(read(second).tensors["labels"].tolist()) == {0, 1}
-    loud = federation.noisy("00", "feddm", noise_multiplier=50.0)
-    assert set(read(loud).tensors["labels"].tolist()) == set(range(10)), "where none stands out, all are sent"
+    # Under real noise one of ten counts is three standard deviations out once in 75 draws: here none is.
+    monkeypatch.setattr(feddm, "noisy_mean", lambda total, *_: {n: np.zeros(t.shape, "f4") for n, t in total.items()})
+    silent = federation.noisy("00", "feddm", noise_multiplier=50.0)
+    assert set(read(silent).tensors["labels"].tolist()) == set(range(10)), "where none stands out, all are sent"

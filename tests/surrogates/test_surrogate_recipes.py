@@ -6,19 +6,23 @@ import shlex
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
 from artifacts.errors import UsageError
+from artifacts.formats import tensors_file
 from fedsynth_cli.app import run as run_command_line
 from stages.account import account
 from stages.audit import audit
-from stages.recipes.declared import check, parameters
-from stages.recipes.plan import plan, planned_clients
+from stages.recipes.declared import parameters
+from stages.recipes.plan import check, plan, planned_clients
 from stages.recipes.recipe import change, load_recipe
 
+PAPER = (None, "paper")
 RECIPES = {
-    "fedlap": (None, "paper"), "fedlap-dp": (None, "paper"), "feddm": (None, "paper"), "feddm-dp": (None, "paper"),
-    "dsc": (None, "paper"), "psg": (None, "paper"), "real": (None, "paper"),
+    "fedlap": PAPER, "fedlap-cifar10": (None,), "fedlap-dp": PAPER, "fedlap-one-client": (None,),
+    "fedlap-dp-one-client": (None,), "fedlap-strategies": PAPER, "fedlap-images": PAPER, "dsc": PAPER, "psg": PAPER,
+    "feddm": PAPER, "feddm-cifar100": (None,), "feddm-50-clients": (None,), "feddm-resnet18": (None,),
+    "feddm-dp": PAPER, "feddm-skew": PAPER, "feddm-noise": PAPER, "real": PAPER,
 }  # fmt: skip
+PRIVATE = ("fedlap-dp", "feddm-dp", "feddm-noise", "psg", "fedlap-dp-one-client")
 SMALL = [
     "partition.clients=2",
     "init-model.arch=softmax",
@@ -45,13 +49,61 @@ def test_the_recipe_and_its_presets_are_in_order(name):
         (encode, *_), (aggregate, *_) = (steps_of(recipe, command) for command in ("encode", "aggregate"))
         client, server = parameters(encode), parameters(aggregate)
         assert server.images_per_class == client.images_per_class, "more than was agreed on is refused"
-        assert client.is_private == (name in ("fedlap-dp", "feddm-dp", "psg"))
+        assert client.is_private == (name in PRIVATE)
         if client.method == "fedlap":
             assert server.rate(3) == client.rate(3), "one rate for both"
+            assert (server.augmentations, server.begin) == (client.augmentations, client.begin)
             assert not client.is_private or server.strategy == "fixed" or server.radius == client.radius
         else:
             assert server.rho == client.rho
         assert "train-client" not in {step.command for step in plan(recipe, planned_clients(recipe), 0)}
+
+
+BASELINES = {
+    # What the papers say of their baselines: FedLAP's App. B and public settings, FedDM's App. F.
+    "fedlap": {"batch_size": 256, "local_epochs": 5, "learning_rate": 0.01, "lr_schedule": "cosine",
+               "schedule_rounds": 60, "weight_decay": 1e-4},
+    "feddm": {"batch_size": 256, "learning_rate": 0.01, "lr_schedule": "constant"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("paper", BASELINES)
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "scaffold", "fednova"])
+def test_each_baseline_is_there_in_the_setting_of_each_paper(name, paper):
+    recipe, own = load_recipe(f"{paper}-{name}", "paper"), load_recipe(paper, "paper")
+    check(recipe)
+    (step, *_) = steps_of(recipe, "train-client")
+    found = parameters(step)
+    assert {key: getattr(found, key) for key in BASELINES[paper]} == BASELINES[paper]
+    assert found.algorithm == name
+    assert recipe.rounds == own.rounds
+    assert recipe.section("init-model") == own.section("init-model")
+    dealt = [{k: v for k, v in one.section("partition").items() if v is not None} for one in (recipe, own)]
+    assert dealt[0] == dealt[1], "the same clients with the same data"
+    if paper == "fedlap":
+        assert found.momentum == (0.0 if name == "scaffold" else 0.9)
+
+
+def test_presets_have_the_papers_numbers():
+    assert parameters(steps_of(load_recipe("psg", "paper"), "encode")[0]).target_epsilon == 32
+    assert parameters(steps_of(load_recipe("fedlap-dp", "paper"), "encode")[0]).schedule_rounds == 30
+    for name in ("fedlap-strategies", "fedlap-images"):
+        recipe = load_recipe(name, "paper")
+        params = parameters(steps_of(recipe, "encode")[0])
+        assert (recipe.rounds, recipe.section("partition")["source"]) == (200, "cifar10")
+        assert (params.learning_rate, params.schedule_rounds) == (0.1, 200)
+    feddm = parameters(steps_of(load_recipe("feddm-dp", "paper"), "encode")[0])
+    assert feddm.sampling_rate == 256 / 500, "256 of a class of 5,000 / 10 images"
+
+
+def test_a_recipe_can_give_each_client_its_public_classes():
+    settings = ['encode.classes={"00": "3,7", "01": [0, 5]}', "partition.clients=2", "rounds=2"]
+    recipe = change(load_recipe("fedlap-dp"), settings, None)
+    check(recipe)
+    for step in steps_of(recipe, "encode"):
+        assert parameters(step).classes == {"00": "3,7", "01": "0,5"}[step.owner]
+    with pytest.raises(UsageError, match=r"encode\.classes names 00, but not client '01'"):
+        steps_of(change(load_recipe("fedlap-dp"), ['encode.classes={"00": "3"}', settings[1]], None), "encode")
 
 
 def test_the_set_before_is_that_of_the_clients_last_round():

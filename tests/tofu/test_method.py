@@ -9,17 +9,18 @@ from torch.func import functional_call
 
 from stages.methods import tofu
 from stages.methods.params.tofu import TofuEncoding
-from stages.methods.proxy_labels import Residuals, as_labels, centred
+from stages.methods.residuals import Residuals, centred, of_labels
 from stages.methods.row_cosines import RowCosines, flat
 from stages.nets.build import build, initialise
-from stages.nets.params import InputShape, NetParams
+from stages.nets.params import InputShape
+from stages.registry import NETWORKS
 
 SHAPE = InputShape(channels=1, height=8, width=8, num_classes=10)
 
 
 @pytest.fixture(scope="module", params=[{"arch": "mlp", "width": 8}, {"arch": "convnet", "width": 4, "depth": 2}])
 def net(request):
-    module = build(NetParams(**request.param), SHAPE)
+    module = build(NETWORKS.from_mapping(request.param), SHAPE)
     initialise(module, torch.Generator().manual_seed(0))
     return module
 
@@ -48,10 +49,12 @@ def encoded(net, update, **params):
 
 
 def test_decoding_is_the_weighted_sum_of_the_gradients_of_single_images(net):
+    """Algorithm 2 with soft labels and ratios, image by image; the proxy holds what these amount to."""
     images, labels, free = first()
     scales = torch.arange(1.0, 1 + len(list(net.parameters())))
     ratios = torch.softmax(free, 0)
-    found = tofu.decode(net, tofu.Proxy(images, labels, ratios, scales))
+    residuals = of_labels(net(images).detach(), labels, ratios)
+    found = tofu.decode(net, tofu.Proxy(images, residuals, scales))
     by_hand = {name: torch.zeros_like(weight) for name, weight in net.named_parameters()}
     for image, label, ratio in zip(images, labels, ratios, strict=True):
         leaves = {name: weight.detach().requires_grad_() for name, weight in net.named_parameters()}
@@ -117,8 +120,35 @@ def test_it_stops_at_the_target(net, update):
 
 def test_the_papers_schedule():
     params = TofuEncoding(solver="paper")
-    rates = [params.rate(step) for step in (0, 374, 375, 624, 625, 874, 875, 999)]
-    assert rates == pytest.approx([0.1, 0.1, 0.01, 0.01, 1e-3, 1e-3, 1e-4, 1e-4])
+    assert (params.iterations, params.image_rate, params.label_rate, params.ratio_rate) == (1000, 0.1, 0.1, 0.1)
+    shares = [params.share(step) for step in (0, 374, 375, 624, 625, 874, 875, 999)]
+    assert shares == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01, 1e-3, 1e-3])
+
+
+@pytest.mark.parametrize(("name", "which"), [("image_rate", 0), ("label_rate", 1), ("ratio_rate", 2)])
+def test_images_labels_and_ratios_have_step_sizes_of_their_own(net, update, monkeypatch, name, which):
+    """Adam's first step is as long as its step size in every coordinate with a slope."""
+    made = []
+    adam = torch.optim.Adam
+
+    def kept(groups, **settings):
+        made.append([group["params"][0] for group in groups])
+        return adam(groups, **settings)
+
+    monkeypatch.setattr(torch.optim, "Adam", kept)
+    rates = {"image_rate": 0.1, "label_rate": 0.1, "ratio_rate": 0.1} | {name: 0.3}
+    encoded(net, update, solver="paper", iterations=1, **rates)
+    moved = [float((now - was).abs().max()) for now, was in zip(made[0], first(), strict=True)]
+    assert moved == pytest.approx([0.3 if position == which else 0.1 for position in range(3)], rel=1e-3)
+
+
+def test_a_file_states_every_parameter_of_its_solver_and_no_other():
+    paper, ours = (TofuEncoding(solver=solver).to_json() for solver in ("paper", "residuals"))
+    assert {"iterations", "image_rate", "label_rate", "ratio_rate"} <= paper.keys() and "residual_rate" not in paper
+    assert (ours["iterations"], ours["image_rate"], ours["residual_rate"]) == (125, 0.2, 0.1)
+    assert not {"label_rate", "ratio_rate"} & ours.keys()
+    with pytest.raises(ValueError, match="--label-rate goes with --solver paper"):
+        TofuEncoding.from_mapping({"label_rate": 0.1})
 
 
 def jacobian(net, images):
@@ -137,23 +167,25 @@ def test_the_best_residuals_are_those_of_least_squares(net, update):
     basis = torch.eye(10).sub(0.1)[:, :9]  # residuals of an image sum to zero
     columns = torch.einsum("ncp,ck->nkp", rows.view(6, 10, -1), basis).reshape(54, -1).T.double()
     best = columns @ torch.linalg.lstsq(columns, target.double(), driver="gelsd").solution[:, None].squeeze(1)
-    traced, leaves = tofu._traced(net, images)
+    traced, leaves = tofu.traced(net, images)
     found = Residuals(traced, leaves).solve(torch.zeros(6, 10), target, torch.ones_like(target), 200)
     torch.testing.assert_close(found.sum(1), torch.zeros(6), atol=1e-4, rtol=0)
     got = (found.flatten() @ rows).double()
     assert (got - target).norm() == pytest.approx(float((best - target).norm()), rel=1e-3)
 
 
-def test_labels_and_ratios_that_have_given_residuals(net):
-    random = torch.Generator().manual_seed(5)
-    logits = torch.randn(6, 10, generator=random)
-    wanted = centred(torch.randn(6, 10, generator=random))
-    labels, ratios = as_labels(wanted, logits)
-    assert float(ratios.sum()) == pytest.approx(1) and bool((ratios > 0).all())
-    found = ratios[:, None] * (logits.softmax(1) - labels.softmax(1))
-    factor = (found * wanted).sum() / wanted.square().sum()
-    torch.testing.assert_close(found, factor * wanted, atol=1e-6, rtol=1e-3)
-    assert factor > 0
+def test_a_layer_that_would_point_backwards_is_left_out(net, update):
+    """The last layer's bias is turned round: no cosine of the whole can be lowered by a layer."""
+    images, labels, _ = first()
+    residuals = centred(labels)
+    names = list(update)
+    plain = tofu.decode(net, tofu.Proxy(images, residuals, torch.ones(len(names))))
+    wanted = {name: (-1.0 if name == names[-1] else 1.0) * part for name, part in plain.items()}
+    proxy, cosine = tofu._scaled(net, flat(list(wanted.values())), images, residuals)
+    assert float(proxy.scales[-1]) == 0 and bool((proxy.scales[:-1] > 0).all())
+    rest = sum(float(part.square().sum()) for part in list(wanted.values())[:-1])
+    whole = sum(float(part.square().sum()) for part in wanted.values())
+    assert cosine == pytest.approx(math.sqrt(rest / whole), rel=1e-5)
 
 
 @pytest.mark.parametrize("value", [0.0, math.nan, math.inf])
@@ -166,10 +198,11 @@ def test_batch_norm_takes_the_proxys_statistics_and_keeps_its_own():
     """Encoder and decoder see the same, and the running averages of the model stay as they are."""
     layers = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
     before = {name: buffer.clone() for name, buffer in layers.named_buffers()}
-    images, labels, free = first()
-    proxy = tofu.Proxy(images, labels, free.softmax(0), torch.ones(6))
+    images, labels, _ = first()
+    residuals = centred(labels)
+    proxy = tofu.Proxy(images, residuals, torch.ones(6))
     a, b = (tofu.decode(layers, proxy) for _ in range(2))
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert all(torch.equal(buffer, before[name]) for name, buffer in layers.named_buffers())
-    shifted = tofu.decode(layers, tofu.Proxy(3 * images, labels, free.softmax(0), torch.ones(6)))
+    shifted = tofu.decode(layers, tofu.Proxy(3 * images, residuals, torch.ones(6)))
     torch.testing.assert_close(shifted["4.weight"], a["4.weight"], rtol=1e-3, atol=1e-4)

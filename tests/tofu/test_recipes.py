@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from artifacts import tensors_file
 from artifacts.errors import UsageError
+from artifacts.formats import tensors_file
 from artifacts.places import RunFolder
-from stages.evaluate_communication import read_communication
+from stages.evaluate.communication import read_communication
 from stages.recipes.phases import Plateau, resolved
 from stages.recipes.plan import plan
 from stages.recipes.recipe import change, load_recipe
@@ -16,6 +16,7 @@ from stages.recipes.recipe import change, load_recipe
 SMALL = [
     "partition.clients=2", "init-model.arch=mlp", "init-model.width=4", "init-model.depth=1",
     "train-client.local_epochs=null", "train-client.local_steps=2", "encode.images=4", "encode.iterations=3",
+    "encode.least_cosine=0",
 ]  # fmt: skip
 
 
@@ -51,8 +52,9 @@ def test_what_a_run_sent_by_the_papers_count_and_in_bytes(federation):
     sent = read_communication(RunFolder(federation))
     assert sent.model == 64 * 4 + 4 + 4 * 10 + 10
     each_way = 4 * (64 + 10)
-    assert sent.proxies == {1: 2 * each_way, 2: 2 * each_way}
+    assert sent.proxies == {1: (each_way, each_way), 2: (each_way, each_way)} and not sent.one_way
     assert sent.parameters(3) == 4 * each_way + 2 * sent.model
+    assert sent.parameters(3, up_only=True) == 2 * each_way + sent.model
     up = sum(path.stat().st_size for path in federation.glob("clients/*/outbox/*"))
     down = sum(path.stat().st_size for path in federation.glob("server/outbox/proxy-*"))
     first = (federation / "public/model-0000.safetensors").stat().st_size
@@ -68,6 +70,8 @@ def test_one_device_sends_up_and_nothing_comes_down(tmp_path, run_on_one_worker)
         assert (tmp_path / "run/server" / name).read_bytes() == (tmp_path / "run/clients/00" / name).read_bytes()
     assert not list((tmp_path / "run/server").glob("outbox/*"))
     assert len(list((tmp_path / "run/clients/00/outbox").glob("proxy-*"))) == 2
+    sent = read_communication(RunFolder(tmp_path / "run"))
+    assert sent.one_way and sent.parameters(2) == 2 * 4 * (64 + 10)
 
 
 def test_full_rounds_under_masks(tmp_path, run_on_one_worker):

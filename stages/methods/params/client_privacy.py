@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stages.hyperparameters import HyperParameters, hyper
+from stages.hyperparameters import HyperParameters, When, hyper
 
 PANEL = "Client-level privacy"
-Sparsify = Literal["rand-k", "top-k", "own-top-k"]
+Sparsify = Literal["rand-k", "moved-k", "own-top-k"]
+PUBLIC_MASKS = ("rand-k", "moved-k")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,19 +25,31 @@ class UpdateBounds(HyperParameters):
     )
     sparsify: Sparsify | None = hyper(
         None,
-        "rand-k: coordinates drawn for the round by --mask-seed; top-k: half of them those that moved most between the "
-        "last two models (--before); both are public and the same for all clients. own-top-k: each client's largest.",
+        "rand-k: coordinates drawn for the round by --mask-seed (Fed-SMP); moved-k: half of them those that moved most "
+        "between the last two models (--before; ours); both are public and the same for all clients. own-top-k: each "
+        "client's largest (Fed-SMP's top-k), a private mask.",
         panel=PANEL,
     )
-    keep: float | None = hyper(None, "Share of the coordinates that are sent (0.4).", symbol="k/d", panel=PANEL)
-    mask_seed: int | None = hyper(None, "Public seed of rand-k and top-k (0).", panel=PANEL)
+    keep: float = hyper(
+        0.4,
+        "Share of the coordinates that are sent.",
+        symbol="k/d",
+        panel=PANEL,
+        when=When("--sparsify", lambda params: params.sparsify is not None),
+    )
+    mask_seed: int = hyper(
+        0,
+        "Public seed of rand-k and moved-k.",
+        panel=PANEL,
+        when=When("--sparsify rand-k or moved-k", lambda params: params.sparsify in PUBLIC_MASKS),
+    )
 
     def check(self) -> None:
+        super().check()
         self.require(self.clip_norm is None or self.clip_norm > 0, "clip_norm", "above 0")
-        self.require(self.keep is None or 0 < self.keep <= 1, "keep", "above 0 and at most 1")
-        for name in ("keep", "mask_seed"):
-            self.require(self.sparsify is not None or getattr(self, name) is None, name, "given with --sparsify")
+        self.require(0 < self.keep <= 1, "keep", "above 0 and at most 1")
 
     @property
-    def share(self) -> float:
-        return 0.4 if self.keep is None else self.keep
+    def follows_movement(self) -> bool:
+        """Whether the mask needs the model of the round before (`--before`)."""
+        return self.sparsify == "moved-k"

@@ -1,26 +1,63 @@
-"""Hyper-parameters of `encode`."""
+"""What `encode` makes of a client's update, data or state: the declaration that every method of it inherits, and two.
+
+A method is a subclass in a file of its own and registers itself in `ENCODERS`. The command line, recipes and the audit
+read from it what it needs; none of them knows it by name.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from stages.hyperparameters import hyper
+from stages.hyperparameters import HyperParameters, When, hyper
 from stages.methods.params.client_privacy import PANEL, UpdateBounds
+from stages.registry import ENCODERS
+
+_SHARED = When("--noise-multiplier", lambda params: params.noise_multiplier is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Encoding(UpdateBounds):
+class Encoder(HyperParameters):
+    """Base of every method of `encode`."""
+
+    performed_by: ClassVar[str]
+    """The function that makes the file, `module:function`: (model, source, out, *, params, key, client, force, …)."""
+    kind: ClassVar[str]
+    """The kind of the file that leaves."""
+    reads: ClassVar[tuple[str, ...]]
+    """The kinds of the private file that it is made from; a replay finds it by these roles."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """The options of `encode` that name further files: previous, before, metrics, error_out."""
+    on_device: ClassVar[bool] = False
+    """It computes with torch: it takes a device and reports its progress."""
+    names_previous: ClassVar[bool] = True
+    """Its file names the earlier one that it began from; else a replay tries those that the client sent."""
+    additive: ClassVar[bool] = False
+    """The sum of its files is the file of the sum: secure aggregation may hide the single ones."""
+    rule: ClassVar[str] = "mean"
+    """The rule of `aggregate` that its files are for, unless the algorithm has its own."""
+    by_server: ClassVar[bool] = False
+    """The server may use it, on its way down to the clients."""
+
+    method: str = hyper("", "How the update, state or data is written.")
+
+
+@ENCODERS.register
+@dataclass(frozen=True, kw_only=True)
+class DeltaEncoding(Encoder, UpdateBounds):
     """How an update becomes a message, and what of client-level privacy the client does itself."""
 
-    method: Literal["delta", "state"] = hyper(
-        "delta", "delta: the full update, as it is; state: the change of the client's control variates."
-    )
+    performed_by: ClassVar[str] = "stages.updates.client:encode_update"
+    kind: ClassVar[str] = "message"
+    reads: ClassVar[tuple[str, ...]] = ("update",)
+    takes: ClassVar[tuple[str, ...]] = ("before",)
+    additive: ClassVar[bool] = True
+
+    method: Literal["delta"] = hyper("delta", "delta: the full update.")
     tell_examples: bool = hyper(
         False, "State the number of training examples, for `aggregate --weights examples`. It is declared."
     )
     tell_steps: bool = hyper(False, "State the number of local steps, for `aggregate --rule fednova`. It is declared.")
-
     noise_multiplier: float | None = hyper(
         None,
         "Noise of the round's sum in units of the clip norm, of which this message carries a share: for rounds whose "
@@ -29,37 +66,46 @@ class Encoding(UpdateBounds):
         panel=PANEL,
     )
     least_clients: int | None = hyper(
-        None, "The fewest messages that a round may end with; the noise is complete with these.", symbol="t",
+        None,
+        "The fewest messages that a round may end with; the noise is complete with these.",
+        symbol="t",
         panel=PANEL,
-    )  # fmt: skip
-    colluders: int | None = hyper(None, "Of these, clients that may tell their noise (0).", panel=PANEL)
+        when=_SHARED,
+    )
+    colluders: int = hyper(0, "Of these, clients that may reveal their noise.", panel=PANEL, when=_SHARED)
 
     def check(self) -> None:
         super().check()
-        self._check_shares()
-        if self.method == "state" and (self.clip_norm or self.sparsify):
-            # Under client-level DP update and state share one clip (privacy contract, 15), which is not built.
-            raise ValueError("--clip-norm and --sparsify go with --method delta")
-        if self.method == "state" and (self.tell_examples or self.tell_steps):
-            raise ValueError("--tell-examples and --tell-steps go with --method delta")
-
-    def _check_shares(self) -> None:
-        shared = self.noise_multiplier is not None
-        for name in ("least_clients", "colluders"):
-            self.require(shared or getattr(self, name) is None, name, "given with --noise-multiplier")
-        if not shared:
+        if self.noise_multiplier is None:
             return
         for name in ("clip_norm", "least_clients"):
             if getattr(self, name) is None:
                 raise ValueError(f"--{name.replace('_', '-')} needs a value with --noise-multiplier")
         if self.tell_examples or self.tell_steps:
-            raise ValueError("--tell-examples and --tell-steps would tell numbers without noise")
-        self.require(0 < (self.noise_multiplier or 0) < 1e6, "noise_multiplier", "above 0")
-        self.require((self.least_clients or 0) >= 1, "least_clients", "at least 1")
-        fits = 0 <= (self.colluders or 0) < (self.least_clients or 0)
-        self.require(fits, "colluders", "at least 0 and less than --least-clients")
+            raise ValueError("--tell-examples and --tell-steps would send numbers without noise")
+        self.require(0 < self.noise_multiplier < 1e6, "noise_multiplier", "above 0")
+        assert self.least_clients is not None  # just checked
+        self.require(self.least_clients >= 1, "least_clients", "at least 1")
+        self.require(0 <= self.colluders < self.least_clients, "colluders", "at least 0 and less than --least-clients")
 
     @property
     def shares(self) -> int:
         """t − colluders: over so many messages the noise is spread (privacy contract, rule 23)."""
-        return (self.least_clients or 1) - (self.colluders or 0)
+        return 1 if self.least_clients is None else self.least_clients - self.colluders
+
+
+@ENCODERS.register
+@dataclass(frozen=True, kw_only=True)
+class StateEncoding(Encoder):
+    """The change of a client's control variates.
+
+    It has no bounds: under client-level DP update and state would share one clip (privacy contract, rule 15).
+    """
+
+    performed_by: ClassVar[str] = "stages.updates.client:encode_state"
+    kind: ClassVar[str] = "state"
+    reads: ClassVar[tuple[str, ...]] = ("state",)
+    takes: ClassVar[tuple[str, ...]] = ("previous",)
+    rule: ClassVar[str] = "variates"
+
+    method: Literal["state"] = hyper("state", "state: the change of the client's control variates.")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from stages.hyperparameters import hyper
+from stages.hyperparameters import By, When, hyper
+from stages.methods.params.record_privacy import PANEL, WITH_DP
 from stages.methods.params.schedule import RateSchedule
-from stages.methods.params.surrogates import SurrogateSet
+from stages.methods.params.surrogates import SurrogateDescent, SurrogateSet
+from stages.registry import ENCODERS, RULES
 
 _MATCHING = "feddm: how distributions are matched"
-_CLIP_NORM = 5.0  # of features, which are longer than gradients
+_MATCHED = When("--iterations above 0", lambda params: params.iterations > 0)
+_BATCHED = When("--iterations above 0 and without DP", lambda params: params.iterations > 0 and not params.is_private)
 
 
+@ENCODERS.register
 @dataclass(frozen=True, kw_only=True)
 class FedDmEncoding(SurrogateSet):
     """Algorithm 1, ClientUpdate."""
+
+    rule: ClassVar[str] = "feddm"
 
     method: Literal["feddm"] = hyper("feddm", "feddm: a synthetic set whose features are those of the data, by class.")
     iterations: int = hyper(
@@ -26,28 +33,31 @@ class FedDmEncoding(SurrogateSet):
         panel=_MATCHING,
     )
     rho: float = hyper(
-        5.0, "Weights are drawn within this distance of the model's.", symbol="ρ", source="paper", panel=_MATCHING
-    )
+        5.0, "Weights are drawn within this distance of the model's; the server relies on it.", symbol="ρ",
+        source="paper", panel=_MATCHING,
+    )  # fmt: skip
     steps_per_look: int = hyper(
-        1, "Steps of the images for each look at real data; more cost time, not ε.", panel=_MATCHING
+        1, "Steps of the images for each look at real data; more cost time, not ε.", panel=_MATCHING, when=_MATCHED
     )
+    batch_size: int = hyper(
+        256, "Real images of each class in a look.", symbol="B", source="paper", panel=_MATCHING, when=_BATCHED
+    )
+    image_rate: float = hyper(
+        1.0, "Step size of the images' own descent.", symbol="τ", source="paper", panel=_MATCHING, when=_MATCHED
+    )
+    image_momentum: float = hyper(0.5, "Its momentum, new each round.", source="paper", panel=_MATCHING, when=_MATCHED)
+    clip_norm: float | None = hyper(
+        By("protection", {"DP": 5.0}), "A record's features, logits and count are clipped to this length together.",
+        symbol="C", source="paper", panel=PANEL, when=WITH_DP,
+    )  # fmt: skip
     count_share: float | None = hyper(
-        None,
-        "DP: the part of a record's clipped length that goes to the counts of the classes (0.25).",
-        panel=_MATCHING,
-    )
+        By("protection", {"DP": 0.25}), "The part of that length that goes to the counts of the classes.",
+        panel=_MATCHING, when=WITH_DP,
+    )  # fmt: skip
 
     @property
     def accesses(self) -> int:
         return self.iterations
-
-    @property
-    def clip_length(self) -> float:
-        return _CLIP_NORM if self.clip_norm is None else self.clip_norm
-
-    @property
-    def count_length(self) -> float:
-        return 0.25 if self.count_share is None else self.count_share
 
     def check(self) -> None:
         super().check()
@@ -58,13 +68,16 @@ class FedDmEncoding(SurrogateSet):
         self.require(self.steps_per_look >= 1, "steps_per_look", "at least 1")
         self.require(not self.tell_examples, "tell_examples", "given with fedlap only: FedDM weighs no clients")
         share = self.count_share
-        self.require(share is None or self.is_private, "count_share", "given under differential privacy only")
+        self.require(not self.is_private or share is not None, "count_share", "given under differential privacy")
         self.require(share is None or 0 < share < 1, "count_share", "between 0 and 1")
 
 
+@RULES.register
 @dataclass(frozen=True, kw_only=True)
-class FedDmOptimisation(RateSchedule):
+class FedDmOptimisation(SurrogateDescent, RateSchedule):
     """The server's side: SGD on the union of the sets, the weights kept in the ball of radius ρ (Eq. 3 and 10)."""
+
+    agrees: ClassVar[Mapping[str, tuple[str, ...]]] = {"encode": ("images_per_class", "rho")}
 
     rule: Literal["feddm"] = hyper("feddm", "feddm: SGD on the clients' synthetic sets, within ρ of the model.")
     learning_rate: float = hyper(0.01, "Step size in the first round.", symbol="η_s", source="paper")

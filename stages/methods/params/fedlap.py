@@ -2,26 +2,61 @@
 
 Defaults are the paper's for training without DP, except the images' step size: 100 suits natural images of 32×32 and a
 net of width 128, 10 digits and one of width 32; 1 is slow and safe. What the paper leaves open, and what its code has
-instead, stands in docs/deviations.
+instead, is in docs/deviations.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from stages.hyperparameters import hyper
+from stages.hyperparameters import By, HyperParameters, When, hyper
 from stages.methods.params.schedule import RateSchedule
-from stages.methods.params.surrogates import SurrogateSet
+from stages.methods.params.surrogates import SurrogateDescent, SurrogateSet
+from stages.registry import ENCODERS, RULES
 
 _MATCHING = "fedlap: how gradients are matched"
-_MSE_WEIGHT = 0.1
+_WITHOUT_DP = When("--begin model and without DP", lambda params: params.begin == "model" and not params.is_private)
+_WITH_ROWS = When("--distance cosine or cosine+mse", lambda params: params.distance != "mse")
+_WITH_BOTH = When("--distance cosine+mse", lambda params: params.distance == "cosine+mse")
 AUGMENTATIONS = ("colour", "crop", "cutout", "flip", "scale", "rotate")
+Begin = Literal["model", "fresh"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLapEncoding(SurrogateSet, RateSchedule):
+class Descent(HyperParameters):
+    """What client and server do alike when a network descends on synthetic images."""
+
+    augment: str | None = hyper(
+        None,
+        f"Differentiable augmentation, one or more of {','.join(AUGMENTATIONS)}: of both sides of the matching, and of "
+        "the images wherever a network descends on them. Flips hurt digits.",
+        panel="fedlap: the descent on synthetic images",
+    )
+    begin: Begin = hyper(
+        "model",
+        "Where a network begins: at the model's weights, or at weights drawn anew for each walk, as init-model draws "
+        "them (DSC, PSG).",
+        panel="fedlap: the descent on synthetic images",
+    )
+
+    @property
+    def augmentations(self) -> tuple[str, ...]:
+        return tuple(word.strip() for word in self.augment.split(",")) if self.augment else ()
+
+    def check(self) -> None:
+        super().check()
+        known = all(word in AUGMENTATIONS for word in self.augmentations)
+        self.require(known, "augment", f"a list of {', '.join(AUGMENTATIONS)}")
+
+
+@ENCODERS.register
+@dataclass(frozen=True, kw_only=True)
+class FedLapEncoding(SurrogateSet, Descent, RateSchedule):
     """Algorithm 1, and with noise Algorithm 2."""
+
+    rule: ClassVar[str] = "fedlap"
 
     method: Literal["fedlap"] = hyper("fedlap", "fedlap: a synthetic set whose gradients are those of the data.")
     radius: float = hyper(
@@ -38,6 +73,12 @@ class FedLapEncoding(SurrogateSet, RateSchedule):
         0, "Steps of the model on the images between two points; 0 stays at the start.", symbol="R_l", source="paper",
         panel=_MATCHING,
     )  # fmt: skip
+    targets: Literal["each", "mean"] = hyper(
+        "each",
+        "Match each real batch's gradient in turn, or the mean of all that were taken at the same weights; under DP "
+        "that mean has less noise and costs no more.",
+        panel=_MATCHING,
+    )
     distance: Literal["cosine", "cosine+mse", "mse"] = hyper(
         "cosine+mse",
         "Between gradients, row by row of each layer: angle alone, angle and squared difference (Eq. 16), or the "
@@ -46,11 +87,12 @@ class FedLapEncoding(SurrogateSet, RateSchedule):
         panel=_MATCHING,
     )
     mse_weight: float | None = hyper(
-        None, "Weight of the squared difference in cosine+mse (0.1).", symbol="λ", source="paper", panel=_MATCHING
-    )
+        By("distance", {"cosine+mse": 0.1}), "Weight of the squared difference beside the angle.", symbol="λ",
+        source="paper", panel=_MATCHING, when=_WITH_BOTH,
+    )  # fmt: skip
     rows: Literal["mean", "sum"] = hyper(
         "mean", "Over the rows of a layer (Eq. 17): the sum as printed, or the mean, as the figures were made.",
-        panel=_MATCHING,
+        panel=_MATCHING, when=_WITH_ROWS,
     )  # fmt: skip
     match: Literal["all", "class"] = hyper(
         "all", "Match one gradient of all classes together, or class by class, as DSC does.", source="paper",
@@ -59,53 +101,53 @@ class FedLapEncoding(SurrogateSet, RateSchedule):
     calibrate: bool = hyper(
         False, "Send the norms of the real gradient's layers for Eq. 18. They are declared.", panel=_MATCHING
     )
-    augment: str | None = hyper(
-        None, f"Differentiable augmentation, one or more of {','.join(AUGMENTATIONS)}; flips hurt digits.",
-        panel=_MATCHING,
-    )  # fmt: skip
     radius_steps: int = hyper(
         100, "Most steps of the model on the images alone when the radius is calibrated.", source="paper",
-        panel=_MATCHING,
+        panel=_MATCHING, when=_WITHOUT_DP,
     )  # fmt: skip
     radius_examples: int = hyper(
-        512, "Real images, drawn once, on which the loss is measured for that.", panel=_MATCHING
+        512, "Real images, drawn once, on which the loss is measured for that.", panel=_MATCHING, when=_WITHOUT_DP
     )
 
     @property
     def accesses(self) -> int:
         return self.trajectories * self.points * self.batches
 
-    @property
-    def squared_weight(self) -> float:
-        """λ of Eq. 16, or what stands in its place."""
-        if self.distance == "cosine+mse":
-            return _MSE_WEIGHT if self.mse_weight is None else self.mse_weight
-        return 1.0 if self.distance == "mse" else 0.0
-
-    @property
-    def augmentations(self) -> tuple[str, ...]:
-        return tuple(word.strip() for word in self.augment.split(",")) if self.augment else ()
-
     def check(self) -> None:
         super().check()
         self.require(self.radius > 0, "radius", "above 0")
+        if self.begin == "fresh" and self.calibrate:
+            raise ValueError("--calibrate measures norms at the model's weights: leave out --begin fresh")
         for name in ("trajectories", "points", "batches", "image_steps", "radius_steps", "radius_examples"):
             self.require(getattr(self, name) >= 1, name, "at least 1")
         self.require(self.model_steps >= 0, "model_steps", "0 or more")
         weighted = self.distance == "cosine+mse"
-        self.require(self.mse_weight is None or weighted, "mse_weight", "given with --distance cosine+mse only")
+        self.require(not weighted or self.mse_weight is not None, "mse_weight", "given with --distance cosine+mse")
         self.require(self.mse_weight is None or self.mse_weight >= 0, "mse_weight", "0 or more")
-        known = all(word in AUGMENTATIONS for word in self.augmentations)
-        self.require(known, "augment", f"a list of {', '.join(AUGMENTATIONS)}")
         if self.is_private and self.match == "class":
             raise ValueError("--match class takes one release for each class; under differential privacy match all")
         if self.is_private and self.calibrate:
             raise ValueError("--calibrate would send norms of real gradients without noise")
 
 
+@RULES.register
 @dataclass(frozen=True, kw_only=True)
-class FedLapOptimisation(RateSchedule):
+class FedLapOptimisation(SurrogateDescent, Descent, RateSchedule):
     """The server's side: Eq. 11, gradient descent on the union of the sets, inside the region where they are good."""
+
+    agrees: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "encode": (
+            "images_per_class",
+            "radius",
+            "learning_rate",
+            "lr_schedule",
+            "lr_decay",
+            "lr_steps",
+            "schedule_rounds",
+            "augment",
+            "begin",
+        )
+    }
 
     rule: Literal["fedlap"] = hyper("fedlap", "fedlap: descend on the clients' synthetic sets, within their radius.")
     weights: Literal["uniform", "examples"] = hyper(
@@ -116,8 +158,9 @@ class FedLapOptimisation(RateSchedule):
         source="paper", panel="Surrogates",
     )  # fmt: skip
     radius: float | None = hyper(
-        None, "No farther than this; needed where the sets bring no radius (DP).", symbol="r", panel="Surrogates"
-    )
+        None, "No farther than this; needed where the sets bring no radius (DP).", symbol="r", panel="Surrogates",
+        when=When("--strategy min, max or median", lambda params: params.strategy != "fixed"),
+    )  # fmt: skip
     server_steps: int = hyper(100, "Most steps of a round.", source="paper", panel="Surrogates")
     calibrated: bool = hyper(
         False, "Give each layer of a set's gradient the norm that its client measured (Eq. 18).", panel="Surrogates"
@@ -130,6 +173,15 @@ class FedLapOptimisation(RateSchedule):
         super().check()
         self.require(self.radius is None or self.radius > 0, "radius", "above 0")
         self.require(self.server_steps >= 1, "server_steps", "at least 1")
+        if self.begin == "fresh" and self.strategy != "fixed":
+            raise ValueError("--begin fresh leaves the model, which radii are measured from: give --strategy fixed")
         self.require(self.images_per_class is None or self.images_per_class >= 1, "images_per_class", "at least 1")
-        if self.strategy == "fixed" and self.radius is not None:
-            raise ValueError("--strategy fixed has no radius: leave out --radius")
+
+    @classmethod
+    def agreed(cls, recipe: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        shared = super().agreed(recipe)
+        if recipe.get("aggregate", {}).get("strategy") == "fixed":
+            shared.pop("radius", None)
+        if recipe.get("encode", {}).get("calibrate"):
+            shared["calibrated"] = True
+        return shared

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from stages.hyperparameters import HyperParameters, hyper
+from stages.hyperparameters import By, HyperParameters, When, hyper
 
 PANEL = "Differential privacy"
-_CLIP_NORM = 1.0
+WITH_DP = When("--noise-multiplier or --target-epsilon", lambda params: params.is_private)
+_TARGET = When("--target-epsilon", lambda params: params.target_epsilon is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,35 +28,44 @@ class RecordPrivacy(HyperParameters):
         None, "Instead: the least noise with which the whole training stays within this ε (PLD), at --delta.",
         symbol="ε", panel=PANEL,
     )  # fmt: skip
-    delta: float | None = hyper(None, "The δ of --target-epsilon; it has no default.", symbol="δ", panel=PANEL)
-    clip_norm: float | None = hyper(
+    delta: float | None = hyper(
         None,
-        "Each record's gradient, over all weights, is clipped to this length (1); feddm: its features, logits and "
-        "count (5).",
-        symbol="C",
-        source="paper",
+        "The δ at which ε is stated, and that of --target-epsilon; it has no default.",
+        symbol="δ",
         panel=PANEL,
+        when=WITH_DP,
     )
+    clip_norm: float | None = hyper(
+        By("protection", {"DP": 1.0}),
+        "Each record's gradient, over all weights, is clipped to this length.",
+        symbol="C", source="paper", panel=PANEL, when=WITH_DP,
+    )  # fmt: skip
     sampling_rate: float | None = hyper(
         None,
         "Each record is in a batch with this probability, secretly; a public constant, as is --batch-size, which "
         "becomes the divisor: the size that you expect.",
         symbol="q",
         panel=PANEL,
+        when=WITH_DP,
     )
 
     @property
     def is_private(self) -> bool:
         return self.noise_multiplier is not None or self.target_epsilon is not None
 
+    @property
+    def protection(self) -> Literal["DP", "no noise"]:
+        """For defaults that follow from it: `By("protection", …)`."""
+        return "DP" if self.is_private else "no noise"
+
     def check(self) -> None:
         super().check()
         if not self.is_private:
-            for name in ("delta", "clip_norm", "sampling_rate"):
-                self.require(getattr(self, name) is None, name, "given with --noise-multiplier or --target-epsilon")
             return
         if self.noise_multiplier is not None and self.target_epsilon is not None:
             raise ValueError("--noise-multiplier and --target-epsilon exclude each other: give one")
+        if self.clip_norm is None:
+            raise ValueError("--clip-norm needs a value under differential privacy")
         if self.sampling_rate is None:
             raise ValueError("--sampling-rate needs a value under differential privacy: a public constant")
         if self.target_epsilon is not None and self.delta is None:
@@ -76,21 +86,15 @@ class RecordPrivacy(HyperParameters):
         noise = calibrated(self.target_epsilon, delta=self.delta, sampling_rate=self.sampling_rate, steps=steps)
         return dataclasses.replace(self, noise_multiplier=noise, target_epsilon=None, **changes)
 
-    @property
-    def clip_length(self) -> float:
-        return _CLIP_NORM if self.clip_norm is None else self.clip_norm
-
 
 @dataclass(frozen=True, kw_only=True)
 class RoundPrivacy(RecordPrivacy):
     """For a stage that runs once a round: a target ε is to last for all of them."""
 
-    privacy_rounds: int | None = hyper(
-        None, "Rounds for which --target-epsilon is to last (1).", symbol="R", panel=PANEL
+    privacy_rounds: int = hyper(
+        1, "Rounds for which --target-epsilon is to last.", symbol="R", panel=PANEL, when=_TARGET
     )
 
     def check(self) -> None:
         super().check()
-        target = self.target_epsilon is not None
-        self.require(target or self.privacy_rounds is None, "privacy_rounds", "given with --target-epsilon only")
-        self.require(self.privacy_rounds is None or self.privacy_rounds >= 1, "privacy_rounds", "at least 1")
+        self.require(self.privacy_rounds >= 1, "privacy_rounds", "at least 1")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from stages.hyperparameters import hyper
+from stages.hyperparameters import By, When, hyper
+from stages.methods.params.aggregation import Rule
+from stages.methods.params.encoding import Encoder
 from stages.methods.params.record_privacy import RoundPrivacy
 
 Init = Literal["noise", "previous", "real"]
@@ -15,20 +17,26 @@ LARGEST_PIXEL = 1e4  # real images lie in −1…1; optimised ones go beyond, bu
 
 
 @dataclass(frozen=True, kw_only=True)
-class SurrogateSet(RoundPrivacy):
-    """A few images for each class, optimised until they stand in for the client's data near the model's weights."""
+class SurrogateSet(Encoder, RoundPrivacy):
+    """A few images for each class, optimised until they represent the client's data near the model's weights."""
 
-    method: str = hyper("", "The paper's name.")
+    performed_by: ClassVar[str] = "stages.surrogates.client:encode_surrogate"
+    kind: ClassVar[str] = "surrogate"
+    reads: ClassVar[tuple[str, ...]] = ("data",)
+    takes: ClassVar[tuple[str, ...]] = ("previous", "metrics")
+    on_device: ClassVar[bool] = True
+
     images_per_class: int = hyper(10, "Synthetic images for each class.", symbol="ipc", source="paper", panel=_SET)
-    classes: str | None = hyper(
-        None,
-        "own: the classes in the client's data, which that tells; all: every class of the model; or a list that is "
-        "public, such as 0,3. Default own, under DP all.",
+    classes: str = hyper(
+        By("protection", {"DP": "all", "no noise": "own"}),
+        "own: the classes in the client's data, which discloses them; all: every class of the model; or a list that "
+        "is public, such as 0,3.",
         panel=_SET,
     )
-    least_images: int | None = hyper(
-        None, "Of the client's own classes, leave out those with fewer real images than this (1).", panel=_SET
-    )
+    least_images: int = hyper(
+        1, "Of the client's own classes, leave out those with fewer real images than this.", panel=_SET,
+        when=When("--classes own and without DP", lambda params: params.classes == "own" and not params.is_private),
+    )  # fmt: skip
     init: Init = hyper(
         "noise",
         "What the images begin as: Gaussian noise; the set of the round before, given by --previous; or real images, "
@@ -40,8 +48,8 @@ class SurrogateSet(RoundPrivacy):
     )
     batch_size: int = hyper(
         256,
-        "Real images looked at in one go (feddm: of each class). Under DP --sampling-rate draws them, and this is "
-        "fedlap's public divisor, the number that you expect.",
+        "Real images looked at together (feddm: of each class, and without DP only). Under DP --sampling-rate draws "
+        "them, and for fedlap this is the public divisor, the number that you expect.",
         symbol="B",
         source="paper",
         panel=_SET,
@@ -54,16 +62,10 @@ class SurrogateSet(RoundPrivacy):
         """How often real data is looked at in a round, at most: what a round is charged for (rule 2)."""
         raise NotImplementedError
 
-    @property
-    def chosen_classes(self) -> str:
-        return self.classes if self.classes is not None else "all" if self.is_private else "own"
-
     def check(self) -> None:
         super().check()
         self.require(1 <= self.images_per_class <= _MOST_IMAGES, "images_per_class", f"from 1 to {_MOST_IMAGES}")
-        self.require(self.least_images is None or self.least_images >= 1, "least_images", "at least 1")
-        counted = self.least_images is None or (self.chosen_classes == "own" and not self.is_private)
-        self.require(counted, "least_images", "given with --classes own and without DP only")
+        self.require(self.least_images >= 1, "least_images", "at least 1")
         self.require(self.batch_size >= 1, "batch_size", "at least 1")
         self.require(self.image_rate > 0, "image_rate", "above 0")
         self.require(0 <= self.image_momentum < 1, "image_momentum", "from 0 up to, not including, 1")
@@ -73,4 +75,14 @@ class SurrogateSet(RoundPrivacy):
                 "with noise or with the round before"
             )
         if self.is_private and self.tell_examples:
-            raise ValueError("--tell-examples would tell a number without noise; under DP clients weigh the same")
+            raise ValueError("--tell-examples would send a number without noise; under DP clients weigh the same")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurrogateDescent(Rule):
+    """The server's side: descent on the clients' sets."""
+
+    performed_by: ClassVar[str] = "stages.surrogates.server:aggregate_surrogates"
+    reads: ClassVar[tuple[str, ...]] = ("surrogate",)
+    takes: ClassVar[tuple[str, ...]] = ("strict", "metrics", "seed")
+    on_device: ClassVar[bool] = True

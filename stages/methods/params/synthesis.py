@@ -2,36 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from stages.hyperparameters import HyperParameters, hyper
+from stages.hyperparameters import By, HyperParameters, When, hyper
+from stages.registry import GENERATORS
 
 Labels = Literal["frequency", "uniform", "given"]
 Sampler = Literal["ddpm", "ddim", "dpm-solver"]
 
 MOST_IMAGES = 10_000_000
-_STEPS: dict[str, int] = {"ddpm": 250, "ddim": 50, "dpm-solver": 25}
+
+
+def _samplers(family: str) -> Mapping[str, int]:
+    """The ways to draw an image in several steps that a family of generators has, the default one first."""
+    declared: Any = GENERATORS.chosen({"family": family})
+    samplers: Mapping[str, int] = declared.samplers
+    return samplers
+
+
+class _FirstSampler(By):
+    """Each family of generators says how it may be sampled."""
+
+    def __init__(self) -> None:
+        super().__init__("family", {})
+
+    def of(self, params: Any) -> Any:
+        return next(iter(_samplers(params.family)), None)
+
+    def __str__(self) -> str:
+        return "dpm-solver with a ddpm"
+
+
+class _UsualSteps(By):
+    """Each sampler has its usual number of steps."""
+
+    def __init__(self) -> None:
+        super().__init__("sampler", {})
+
+    def of(self, params: Any) -> Any:
+        return _samplers(params.family).get(params.sampler)
+
+    def __str__(self) -> str:
+        return "25 with dpm-solver, 250 with ddpm, 50 with ddim"
+
+
+_SEVERAL_STEPS = When("a generator that draws in several steps, a ddpm", lambda params: bool(_samplers(params.family)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Synthesis(HyperParameters):
-    """How many images of which classes, and how a diffusion model draws them."""
+    """How many images of which classes, and how a diffusion model draws them.
 
+    `family` and `private` are facts about the generator, which its file states: nobody gives them.
+    """
+
+    family: str = hyper("ddpm", "The generator's family.", is_fact=True)
+    private: bool = hyper(False, "Whether the generator was trained with differential privacy.", is_fact=True)
     count: int | None = hyper(None, "Number of images; with --label-list it may be left out.", symbol="ñ")
-    labels: Labels | None = hyper(
-        None,
-        "frequency: as often as in the generator's training data, which is declared (what is done if nothing is said; "
-        "refused under DP); uniform: over all classes, those never seen included (what is done under DP); given: by "
-        "--label-list.",
+    labels: Labels = hyper(
+        By("private", {False: "frequency", True: "uniform"}),
+        "frequency: as often as in the generator's training data, which is declared; uniform: over all classes, those "
+        "never seen included; given: by --label-list. Without DP frequency, under DP uniform, as frequency is refused",
         source="paper",
     )
     label_list: str | None = hyper(None, "Classes by number or name, with counts or without: 3,3,5 or 3:10,cat:5.")
     sampler: Sampler | None = hyper(
-        None, "ddpm: the paper's; ddim; dpm-solver, if not given: a tenth of the steps.", source="paper", panel="ddpm"
-    )
+        _FirstSampler(), "ddpm: the paper's; ddim; dpm-solver: a tenth of the steps.", source="paper", panel="ddpm",
+        when=_SEVERAL_STEPS,
+    )  # fmt: skip
     sampling_steps: int | None = hyper(
-        None, "Steps from noise to image (ddpm 250, the paper's; ddim 50, dpm-solver 25).", source="paper", panel="ddpm"
+        _UsualSteps(), "Steps from noise to image.", source="paper", panel="ddpm", when=_SEVERAL_STEPS
     )
 
     def check(self) -> None:
@@ -40,17 +82,9 @@ class Synthesis(HyperParameters):
         self.require((self.label_list is not None) == given, "label_list", "given with --labels given, and only then")
         self.require(self.count is not None or given, "count", "given (only --label-list can stand in for it)")
         self.require(self.sampling_steps is None or self.sampling_steps >= 1, "sampling_steps", "at least 1")
-
-    def sampling(self) -> tuple[Sampler, int]:
-        """Sampler and steps, with the defaults filled in."""
-        sampler = self.sampler or "dpm-solver"
-        return sampler, self.sampling_steps or _STEPS[sampler]
-
-    def chosen_labels(self, *, private: bool) -> Labels:
-        """Where the labels come from. Raises `ValueError` where differential privacy forbids it.
-
-        The frequency of the classes is a number taken from private data without noise (privacy contract, 13).
-        """
-        if private and self.labels == "frequency":
+        samplers = _samplers(self.family)
+        known = self.sampler is None or self.sampler in samplers
+        self.require(known, "sampler", f"one of {', '.join(samplers)} with a {self.family}")
+        if self.private and self.labels == "frequency":
+            # A number taken from private data without noise (privacy contract, 13).
             raise ValueError("--labels frequency is refused: it would tell the class counts of a DP generator's data")
-        return self.labels or ("uniform" if private else "frequency")

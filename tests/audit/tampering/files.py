@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from tampering.run import FILES, KINDS, case
 
-from artifacts import dataset_file, ledger, tensors_file
 from artifacts.digests import sha256_hex
+from artifacts.formats import dataset_file, tensors_file
+from artifacts.ledgers import egress
 
 
 def _flip(path, place, bit=1):
@@ -87,7 +88,7 @@ def _(run):
     source = run.private / "update-0001.safetensors"
     about = tensors_file.read(source).metadata
     shutil.copy(source, run.out / source.name)
-    with ledger.locked(run.ledger) as book:
+    with egress.locked(run.ledger) as book:
         data = source.read_bytes()
         book.enter(file=source.name, sha256=sha256_hex(data), size=len(data), metadata=about)
 

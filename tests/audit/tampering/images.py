@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 from tampering.run import case
 
-from artifacts import dataset_file
+from artifacts.formats import dataset_file
 from stages.data.png import encode_png
 
 

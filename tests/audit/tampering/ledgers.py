@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from tampering.run import FILES, case, told
 
-from artifacts import ledger
 from artifacts.digests import canonical_json, sha256_hex
-from artifacts.envelope_file import write as write_envelopes
-from artifacts.roster import read_roster, signing_key
-from artifacts.statements import on_file
+from artifacts.formats.envelope_file import write as write_envelopes
+from artifacts.identity.roster import read_roster, signing_key
+from artifacts.identity.statements import on_file
+from artifacts.ledgers import egress
 
 
 @case("chain", "an entry of the ledger edited", group="ledger")
@@ -43,7 +43,7 @@ def _(run):
 @case("anchor", "the last entries cut off, with their files", group="ledger")
 def _(run):
     run.write_lines(run.lines()[:5])
-    kept = {entry.file for entry in ledger.read(run.ledger).entries}
+    kept = {entry.file for entry in egress.read(run.ledger).entries}
     for path in run.out.iterdir():
         if path.name not in kept:
             path.unlink()
@@ -51,10 +51,10 @@ def _(run):
 
 @case("anchor", "the ledger rewritten from the start, one file less", group="ledger")
 def _(run):
-    entries = [entry for entry in ledger.read(run.ledger).entries if entry.file != FILES["surrogate"]]
+    entries = [entry for entry in egress.read(run.ledger).entries if entry.file != FILES["surrogate"]]
     run.path("surrogate").unlink()
     run.ledger.unlink()
-    with ledger.locked(run.ledger) as book:
+    with egress.locked(run.ledger) as book:
         for entry in entries:
             book.enter(file=entry.file, sha256=entry.sha256, size=entry.bytes, metadata=told(entry))
 

@@ -4,9 +4,9 @@ import json
 
 from tampering.run import case
 
-from artifacts import tensors_file
-from artifacts.commitments import commit
 from artifacts.digests import canonical_json, sha256_hex
+from artifacts.formats import tensors_file
+from artifacts.identity.commitments import commit
 from artifacts.metadata import InputRef
 
 

@@ -43,6 +43,11 @@ def _(run):
     run.rewrite("message", versions={"fedsynth": "0", "mueller": "1968.02.29"})
 
 
+@case("params", "a message in the name of a processor")
+def _(run):
+    run.rewrite("message", arithmetic="cpu: float32, one thread, AVX2, mueller 1968-02-29")
+
+
 @case("params", "a seed in the metadata")
 def _(run):
     run.forged("message", fields=lambda about: about.update(seed=7))

@@ -8,8 +8,10 @@ import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
-from artifacts import dataset_file, keys, ledger, tensors_file
 from artifacts.digests import sha256_hex
+from artifacts.formats import dataset_file, tensors_file
+from artifacts.identity import keys
+from artifacts.ledgers import egress
 
 KINDS = (
     "message", "surrogate", "proxy", "state", "dataset", "secagg-keys", "secagg-shares", "secagg-masked",
@@ -64,9 +66,9 @@ class Run:
 
     def enter(self, path, metadata):
         """The insider's ledger: written from the start, with the bytes that are there now."""
-        entries = ledger.read(self.ledger).entries
+        entries = egress.read(self.ledger).entries
         self.ledger.unlink()
-        with ledger.locked(self.ledger) as book:
+        with egress.locked(self.ledger) as book:
             for entry in entries:
                 about = metadata if entry.file == path.name else told(entry)
                 data = (self.out / entry.file).read_bytes()

@@ -57,7 +57,7 @@ def _(run):
 @case("tensors", "more images in a proxy than its parameters say")
 def _(run):
     found = run.tensors("proxy")
-    run.rewrite("proxy", {name: np.concatenate([found[name]] * 2) for name in ("images", "labels", "weights")})
+    run.rewrite("proxy", {name: np.concatenate([found[name]] * 2) for name in ("images", "residuals")})
 
 
 @case("digest", "bytes in a gap between two tensors")

@@ -1,0 +1,174 @@
+"""Datasets too large for memory: the file of `dataset_file`, read and written a batch at a time.
+
+The layout, the seal, the digest and the checks are those of `dataset_file`; nothing is defined twice. In memory
+stand a batch of images, and of each row its label (2 bytes) and the length of its image (4 bytes).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from artifacts import limits
+from artifacts.errors import InputError
+from artifacts.formats import dataset_file, parquet_layout, seal
+from artifacts.formats.dataset_file import ROWS_PER_GROUP, PayloadDigest
+from artifacts.formats.tensors_file import damaged
+from artifacts.metadata import Metadata
+
+_BATCH_BYTES = 1 << 20
+_READ_AHEAD = 1 << 16
+_NO_ROWS: NDArray[np.int64] = np.zeros(0, np.int64)
+
+# What the operating system says of a file that was replaced or written to.
+_Identity = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class DatasetStream:
+    """A dataset that was found whole, with its images still on the disk."""
+
+    path: Path
+    metadata: Metadata
+    payload_sha256: str
+    sha256: str
+    size: int
+    labels: NDArray[np.uint16]
+    lengths: NDArray[np.uint32]
+    identity: _Identity
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def images(self) -> Iterator[pa.BinaryArray]:
+        """The images in their order, in batches. That they are those of the digest is known at the end."""
+        with _explained(self.path), self.path.open("rb") as handle:
+            if _identity(handle) != self.identity:
+                raise InputError(f"{self.path} changed while it was read. Let nobody write to it and run again.")
+            yield from _images(handle, self)
+
+
+def scan(path: Path, look: Callable[[pa.BinaryArray, Metadata], None] | None = None) -> DatasetStream:
+    """Check everything that the file claims, as `dataset_file.read` does, and leave its images where they are.
+
+    `look` is shown them all, a batch at a time.
+    """
+    found = begin(path)
+    for images in found.images():
+        if look is not None:
+            look(images, found.metadata)
+    return found
+
+
+def begin(path: Path) -> DatasetStream:
+    """The same for who goes through its `images` anyway: that they are those of the digest is checked there."""
+    with _explained(path), limits.open_file(path) as handle:
+        identity = _identity(handle)
+        # The seal and the layout come first: a damaged or hostile file is never handed to the Parquet parser.
+        sealed, digest = dataset_file.check_seal(handle)
+        start, end, _ = dataset_file.find_footer(handle)
+        parquet_layout.check(_FileBytes(handle, end + 8), start, end)
+        labels, lengths = _survey(handle, end + 8, sealed.metadata)
+    return DatasetStream(path, sealed.metadata, sealed.payload_sha256, digest, end + 8, labels, lengths, identity)
+
+
+def stage(
+    temporary: Path,
+    labels: NDArray[Any],
+    lengths: NDArray[Any],
+    groups: Iterable[pa.BinaryArray],
+    metadata: Metadata,
+) -> None:
+    """Write the very bytes that `dataset_file.write` would, whole and synced, for `publish_staged` to put in place.
+
+    `groups` are the images, `ROWS_PER_GROUP` at a time but for the last; labels and lengths are those of all rows.
+    """
+    digest = PayloadDigest(labels, lengths)
+    first = 0
+    with temporary.open("w+b") as handle, dataset_file.open_writer(handle) as writer:
+        for images in groups:
+            digest.add(images)
+            dataset_file.write_rows(writer, images, labels[first : first + len(images)].astype(np.int64))
+            first += len(images)
+        if not len(labels):
+            dataset_file.write_rows(writer, pa.array([], pa.binary()), _NO_ROWS)
+        writer.add_key_value_metadata(dataset_file.unsealed_text(metadata, digest.hexdigest()))
+    if first != len(labels):
+        raise ValueError(f"{first} images for {len(labels)} labels")
+    with temporary.open("r+b") as handle:
+        _, _, position = dataset_file.find_footer(handle)
+        digits, _ = seal.compute_stream(handle, position)
+        handle.seek(position)
+        handle.write(digits.encode())
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+class _FileBytes:
+    """An open file as bytes that are read when they are asked for."""
+
+    def __init__(self, handle: BinaryIO, size: int) -> None:
+        self._descriptor, self._size = handle.fileno(), size
+
+    def __getitem__(self, piece: slice, /) -> bytes:
+        start, stop, _ = piece.indices(self._size)
+        return os.pread(self._descriptor, max(0, stop - start), start)
+
+
+def _survey(handle: BinaryIO, size: int, metadata: Metadata) -> tuple[NDArray[np.uint16], NDArray[np.uint32]]:
+    """The label of each row and the length of its image, after each row was checked."""
+    rows = dataset_file.open_rows(handle, size, metadata, buffer_size=_READ_AHEAD)
+    labels = np.empty(rows.metadata.num_rows, np.uint16)
+    lengths = np.empty(len(labels), np.uint32)
+    first = 0
+    for batch in rows.iter_batches(_batch_rows(metadata), use_threads=False):
+        images, found = dataset_file.check_rows(pa.Table.from_batches([batch]), metadata)
+        labels[first : first + len(batch)] = found
+        lengths[first : first + len(batch)] = pc.binary_length(images).to_numpy()
+        first += len(batch)
+    if first != len(labels):
+        raise ValueError(f"it claims {len(labels)} rows and holds {first}")
+    return labels, lengths
+
+
+def _images(handle: BinaryIO, found: DatasetStream) -> Iterator[pa.BinaryArray]:
+    """The images in batches; a `ValueError` at the end if they are not those of the digest."""
+    digest = PayloadDigest(found.labels, found.lengths)
+    rows = dataset_file.open_rows(handle, found.size, found.metadata, buffer_size=_READ_AHEAD)
+    for batch in rows.iter_batches(_batch_rows(found.metadata), columns=["image.bytes"], use_threads=False):
+        images = pc.struct_field(batch["image"], "bytes")
+        digest.add(images)
+        yield images
+    if digest.hexdigest() != found.payload_sha256:
+        raise ValueError("the rows do not match their digest")
+
+
+def _batch_rows(metadata: Metadata) -> int:
+    """So many that their pixels, and so their PNGs, take about a megabyte."""
+    return min(ROWS_PER_GROUP, max(1, _BATCH_BYTES // math.prod(dataset_file.image_shape(metadata))))
+
+
+def _identity(handle: BinaryIO) -> _Identity:
+    status = os.fstat(handle.fileno())
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """What is wrong with a file that is read, told as `dataset_file.read` tells it."""
+    try:
+        yield
+    except OSError as error:
+        raise dataset_file.explained(path, error) from error
+    except (ValueError, pa.ArrowException) as error:
+        raise damaged(path, error) from error

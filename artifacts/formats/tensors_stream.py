@@ -1,0 +1,109 @@
+"""Tensor files of any size, checked in constant memory and read once: the checks are those of `tensors_file.read`.
+
+For who must know that a file is whole and what it says of itself, and needs none of its tensors: the audit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from artifacts.formats.safetensors_layout import DTYPES, TensorSpec
+from artifacts.formats.tensors_file import Array, is_finite, opened, read_start
+from artifacts.metadata import Metadata
+
+_PIECE = 1 << 20  # of a large one; whole numbers of every type fit into it
+
+# Is shown the bytes of all tensors, piece by piece, in order.
+Look = Callable[[bytes], None]
+
+
+@dataclass(frozen=True)
+class TensorStream:
+    """A file that was found whole. Its tensors are still on the disk."""
+
+    path: Path
+    metadata: Metadata
+    payload_sha256: str
+    sha256: str
+    size: int
+    specs: tuple[TensorSpec, ...]
+    header: bytes
+
+    def tensor(self, name: str) -> Array:
+        """One tensor, read from the disk: for small ones. The file must not have changed since it was checked."""
+        position = len(self.header)
+        for spec in self.specs:
+            if spec.name == name:
+                with self.path.open("rb") as handle:
+                    handle.seek(position)
+                    return np.frombuffer(handle.read(spec.nbytes), DTYPES[spec.dtype]).reshape(spec.shape)
+            position += spec.nbytes
+        raise KeyError(name)
+
+
+def scan(path: Path, look: Look | None = None) -> TensorStream:
+    """Check everything that the file claims, and show the tensors to `look` on the way."""
+    with opened(path) as handle:
+        header, specs, sealed = read_start(handle)
+        whole, payload, numbers = hashlib.sha256(header), hashlib.sha256(), _Numbers(specs)
+        infinite: list[str] = []
+        for piece in _payload(handle, specs):
+            whole.update(piece)
+            payload.update(piece)
+            if look is not None:
+                look(piece)
+            infinite += numbers.check(piece)
+        if payload.hexdigest() != sealed.payload_sha256:
+            raise ValueError("the tensors do not match their digest")
+        if infinite:
+            raise ValueError(infinite[0])
+        size = len(header) + sum(spec.nbytes for spec in specs)
+    return TensorStream(path, sealed.metadata, sealed.payload_sha256, whole.hexdigest(), size, tuple(specs), header)
+
+
+def survey(path: Path) -> tuple[str, Metadata, tuple[TensorSpec, ...]]:
+    """The digest of the file, what it says of itself, and its tensors; that their bytes are its own is not checked."""
+    with opened(path) as handle:
+        header, specs, sealed = read_start(handle)
+        state = hashlib.sha256(header)
+        for piece in _payload(handle, specs):
+            state.update(piece)
+        return state.hexdigest(), sealed.metadata, tuple(specs)
+
+
+def _payload(handle: BinaryIO, specs: list[TensorSpec]) -> Iterator[bytes]:
+    """The bytes of all tensors; pieces end at multiples of eight, where a tensor begins too: no number is cut."""
+    left = sum(spec.nbytes for spec in specs)
+    while left:
+        piece = handle.read(min(left, _PIECE))
+        if len(piece) != min(left, _PIECE):
+            raise ValueError("it ended while it was read")
+        left -= len(piece)
+        yield piece
+
+
+class _Numbers:
+    """Which numbers a piece of the payload holds, piece after piece. Tensors of one type stand side by side."""
+
+    def __init__(self, specs: list[TensorSpec]) -> None:
+        runs = itertools.groupby(specs, lambda spec: spec.dtype)
+        self._left = [(dtype, sum(spec.nbytes for spec in run)) for dtype, run in runs][::-1]
+
+    def check(self, piece: bytes) -> Iterator[str]:
+        """What is wrong with the numbers in it."""
+        view, start = memoryview(piece), 0
+        while start < len(piece):
+            dtype, left = self._left.pop()
+            end = min(start + left, len(piece))
+            if end < start + left:
+                self._left.append((dtype, start + left - end))
+            if not is_finite(np.frombuffer(view[start:end], DTYPES[dtype])):
+                yield f"among its numbers of type {dtype} is NaN or infinity"
+            start = end

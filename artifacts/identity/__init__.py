@@ -1,0 +1,1 @@
+"""Keys, commitments and signatures: who made a file, and what they state about it."""

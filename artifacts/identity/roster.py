@@ -1,0 +1,187 @@
+"""Who is who: the identity of each participant, and the roster of all of them that everybody keeps a copy of.
+
+An identity is a set of Ed25519 keys that HKDF makes from a participant's key, one for each purpose, so that no
+signature made for one can pass for another. The public halves are carried to the others once, by a way that the server
+cannot bend (a call, a signed mail): with the roster nobody can add a client that does not exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from artifacts import limits
+from artifacts.digests import canonical_json, is_sha256
+from artifacts.errors import InputError
+from artifacts.formats.plain_data import read_json
+from artifacts.identity.keys import Key
+from artifacts.metadata import MetadataError, check_client_name
+from artifacts.places import SERVER
+from artifacts.writing import atomic
+
+Purpose = Literal["envelopes", "secagg"]
+PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+_LABELS: dict[Purpose, str] = {"envelopes": "envelope identity", "secagg": "secagg identity"}
+# Whoever signs what: the server takes no part in secure aggregation with a key of its own.
+_OF_SERVER: tuple[Purpose, ...] = ("envelopes",)
+_IDENTITY, _ROSTER = "fedsynth.identity/1", "fedsynth.roster/1"
+_FEDERATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+VerifyKeys = Mapping[Purpose, bytes]
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Verify keys by purpose, of each client by its name, and of the server if it signs anything.
+
+    `federation` is what signatures are bound to: it tells this federation from every other.
+    """
+
+    path: Path
+    federation: str
+    clients: Mapping[str, VerifyKeys]
+    server: VerifyKeys | None
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything in it: who has compared it once with the others knows whose keys these are."""
+        everybody = {name: _spelt(keys) for name, keys in self.clients.items()}
+        server = None if self.server is None else _spelt(self.server)
+        fields = {"federation": self.federation, "clients": everybody, SERVER: server}
+        return hashlib.sha256(canonical_json(fields).encode()).hexdigest()
+
+    def of(self, name: str, purpose: Purpose) -> bytes | None:
+        """The verify key of a client, or of the server by its name; None for a stranger."""
+        known = self.server if name == SERVER else self.clients.get(name)
+        return None if known is None else known[purpose]
+
+
+def _spelt(keys: VerifyKeys) -> dict[str, str]:
+    return {str(purpose): public.hex() for purpose, public in keys.items()}
+
+
+def signing_key(key: Key, purpose: Purpose) -> bytes:
+    """The secret half of an identity, for this purpose."""
+    return key.derive(_LABELS[purpose])
+
+
+def verify_key(secret: bytes) -> bytes:
+    """The public half of a signing key."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+
+
+def write_identity(out: Path, name: str, key: Key, *, force: bool) -> dict[str, str]:
+    """Write the public halves of the identity that belongs to `key`."""
+    purposes = _OF_SERVER if name == SERVER else PURPOSES
+    public = {str(purpose): verify_key(signing_key(key, purpose)).hex() for purpose in purposes}
+    _write(out, {"schema": _IDENTITY, "name": name, "verify_keys": public}, force=force)
+    return public
+
+
+def write_roster(out: Path, identities: Sequence[Path], federation: str | None, *, force: bool) -> Roster:
+    """Write the roster of all participants from their identities."""
+    found: dict[str, dict[str, str]] = {}
+    owners: dict[str, str] = {}
+    for path in identities:
+        fields = _read(path, _IDENTITY)
+        if fields.keys() != {"schema", "name", "verify_keys"}:
+            raise InputError(f"{path} is not an identity as `fedsynth identity` writes it. Get it again.")
+        _add(path, fields["name"], fields["verify_keys"], found, owners)
+    server = found.pop(SERVER, None)
+    # By default a digest of those who founded it; whoever adds a client later says the old name.
+    everybody = canonical_json({"clients": found, SERVER: server}).encode()
+    federation = federation or hashlib.sha256(everybody).hexdigest()[:32]
+    fields = {"schema": _ROSTER, "federation": federation, "clients": found}
+    fields |= {} if server is None else {SERVER: server}
+    roster = _parse(out, fields)
+    _write(out, fields, force=force)
+    return roster
+
+
+def read_roster(path: Path) -> Roster:
+    """Only as `write_roster` writes it, byte for byte: what two readers could take for two things is refused."""
+    fields = _read(path, _ROSTER)
+    found = _parse(path, fields)
+    if limits.read_bytes(path, limits.ROSTER) != _text(fields):
+        raise InputError(f"{path} is not a roster as `fedsynth roster` writes it. Get it again.")
+    return found
+
+
+def _parse(path: Path, fields: Mapping[str, Any]) -> Roster:
+    clients, federation = fields.get("clients"), fields.get("federation")
+    if fields.keys() - {SERVER} != {"schema", "federation", "clients"} or not isinstance(clients, dict):
+        raise InputError(f"{path} is not a roster as `fedsynth roster` writes it. Get it again.")
+    if not isinstance(federation, str) or not _FEDERATION.fullmatch(federation):
+        raise InputError(
+            f"{path}: the federation {federation!r} must be 1 to 64 letters, digits, '.', '-' or '_', beginning with a "
+            "letter or digit."
+        )
+    found: dict[str, dict[str, str]] = {}
+    owners: dict[str, str] = {}
+    for name, keys in clients.items():
+        _check_client(path, name)
+        _add(path, name, keys, found, owners)
+    if SERVER in fields:
+        _add(path, SERVER, fields[SERVER], found, owners)
+    everybody: dict[str, VerifyKeys] = {
+        name: {purpose: bytes.fromhex(keys[purpose]) for purpose in PURPOSES if purpose in keys}
+        for name, keys in found.items()
+    }
+    server = everybody.pop(SERVER, None)
+    return Roster(path, federation, everybody, server)
+
+
+def _add(path: Path, name: Any, keys: Any, found: dict[str, dict[str, str]], owners: dict[str, str]) -> None:
+    """A participant whose keys are whole and nobody else's. `owners`: whose each key is."""
+    if name != SERVER:
+        _check_client(path, name)
+    wanted = _OF_SERVER if name == SERVER else PURPOSES
+    whole = isinstance(keys, dict) and keys.keys() == set(wanted)
+    if not whole or not all(is_sha256(public) for public in keys.values()):
+        raise InputError(
+            f"{path}: the verify keys of {name!r} must be 64 hexadecimal digits for each of {', '.join(wanted)}. "
+            "Get it again."
+        )
+    if name in found:
+        raise InputError(f"{path}: {name!r} is in the roster already. Each stands there once.")
+    for public in keys.values():
+        if owners.setdefault(public, name) != name:
+            raise InputError(
+                f"{path}: {name!r} and {owners[public]!r} have the same key: one client would count twice."
+            )
+    found[name] = dict(keys)
+
+
+def _check_client(path: Path, name: Any) -> None:
+    try:
+        check_client_name(str(name))
+    except MetadataError as error:
+        raise InputError(f"{path}: {error}.") from None
+
+
+def _write(out: Path, fields: Mapping[str, Any], *, force: bool) -> None:
+    atomic.write(out, [_text(fields)], force=force)
+
+
+def _text(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, indent=2, sort_keys=True).encode() + b"\n"
+
+
+def _read(path: Path, schema: str) -> dict[str, Any]:
+    try:
+        fields = read_json(path, limits.ROSTER)
+    except OSError as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise InputError(f"cannot read {path}: {reason}. Check the path.") from error
+    except ValueError as error:
+        raise InputError(f"{path} is not a {schema} file: {error}. Give the one that fedsynth wrote.") from error
+    if not isinstance(fields, dict) or fields.get("schema") != schema:
+        raise InputError(f"{path} is not a {schema} file. Give the one that fedsynth wrote.")
+    return fields

@@ -1,0 +1,1 @@
+"""Append-only records: what left, what was spent, what was received, decided and derived."""

@@ -1,0 +1,1 @@
+"""Files by URL: object stores and other machines."""

@@ -1,0 +1,1 @@
+"""Writing so that nothing is lost: atomic files, locks, scratch folders."""

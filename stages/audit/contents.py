@@ -1,0 +1,109 @@
+"""What a file may hold: the tensors of the model that it is for, in their shapes, and labels that are classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from artifacts.formats.safetensors_layout import TensorSpec
+from artifacts.formats.tensors_stream import TensorStream
+from artifacts.kinds import KINDS
+from artifacts.metadata import Metadata
+from stages.compression.file import sizes
+from stages.nets.params import matches
+from stages.registry import ENCODERS
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """What messages for a model may look like: tensors that are sent, images and classes."""
+
+    shapes: Shapes
+    params: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any], specs: tuple[TensorSpec, ...]) -> KnownModel:
+        frozen = params.get("net_freeze")
+        floats = (spec for spec in specs if spec.dtype.startswith("F"))
+        sent = {spec.name: spec.shape for spec in floats if not matches(spec.name, frozen)}
+        return cls(sent, params)
+
+
+def misfits(found: TensorStream, labels: NDArray[Any] | None, model: KnownModel | None) -> Iterator[str]:
+    """What does not belong into a file of a client; `model` is the one that it names, where that is at hand.
+
+    `labels` are those of a surrogate.
+    """
+    metadata, shapes = found.metadata, {spec.name: spec.shape for spec in found.specs}
+    kind = KINDS[metadata.kind]
+    if kind.holds_weights and model is not None:
+        yield from _foreign(shapes, model.shapes, partial=kind.partial)
+    elif labels is not None:
+        yield from _surrogate(metadata, labels, shapes, model)
+    elif metadata.kind in ("compressed", "residuals"):
+        yield from _compressed(metadata, shapes, model)
+    elif kind.encoded:
+        yield from _proxy(metadata, found.specs, shapes, model)
+
+
+def _foreign(shapes: Shapes, wanted: Shapes, *, partial: bool) -> Iterator[str]:
+    for name, shape in shapes.items():
+        if name not in wanted:
+            yield f"the tensor {name!r} is none of its model's"
+        elif shape != wanted[name]:
+            yield f"the tensor {name!r} has the shape {list(shape)}, its model's {list(wanted[name])}"
+    missing = sorted(wanted.keys() - shapes.keys())
+    if missing and not partial:
+        yield f"the tensor {missing[0]!r} of its model is missing"
+
+
+def _surrogate(metadata: Metadata, labels: NDArray[Any], shapes: Shapes, model: KnownModel | None) -> Iterator[str]:
+    each = metadata.params.get("images_per_class", 0)
+    low, high = (int(labels.min()), int(labels.max())) if labels.size else (0, 0)
+    if model is not None:
+        yield from _images(shapes["images"], model)
+        classes = model.params.get("num_classes", 0)
+        if low < 0 or high >= classes:
+            yield f"its labels run from {low} to {high}, but there are {classes} classes"
+    if low >= 0 and type(each) is int and labels.size and len(set(labels.tolist())) * each < labels.size:
+        yield f"it holds more than the {each} images of a class that its parameters say"
+
+
+def _compressed(metadata: Metadata, shapes: Shapes, model: KnownModel | None) -> Iterator[str]:
+    if model is None:
+        return
+    found = {name: shape for name, shape in shapes.items() if name != "averages"}
+    if metadata.kind == "residuals":
+        wanted: dict[str, Any] = {"residuals": (metadata.params.get("images"), model.params.get("num_classes"))}
+    else:
+        wanted = sizes(ENCODERS.from_mapping(metadata.params), model.shapes)
+    if found != wanted:
+        yield f"it holds {found}, where its parameters and its model make {wanted}"
+
+
+def _proxy(
+    metadata: Metadata, specs: tuple[TensorSpec, ...], shapes: Shapes, model: KnownModel | None
+) -> Iterator[str]:
+    kinds = {spec.name: spec.dtype for spec in specs}
+    if ("range" in kinds) != (kinds["images"] == "U8") or shapes.get("range", (2,)) != (2,):
+        yield "`range` belongs to images of bytes, and is two numbers"
+    if shapes["images"][0] != metadata.params.get("images"):
+        yield f"it holds {shapes['images'][0]} images, its parameters say {metadata.params.get('images')}"
+    if model is None:
+        return
+    yield from _images(shapes["images"], model)
+    if shapes["residuals"][1] != model.params.get("num_classes"):
+        yield f"its residuals have {shapes['residuals'][1]} numbers each, the model has another number of classes"
+    if shapes["scales"][0] > len(model.shapes):
+        yield f"it has {shapes['scales'][0]} scales for the {len(model.shapes)} tensors of its model"
+
+
+def _images(shape: tuple[int, ...], model: KnownModel) -> Iterator[str]:
+    wanted = tuple(model.params.get(name) for name in ("channels", "height", "width"))
+    if shape[1:] != wanted:
+        yield f"its images are {list(shape[1:])}, its model takes {list(wanted)}"

@@ -1,0 +1,245 @@
+"""One participant: its ledger, its files, where they come from and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from artifacts.errors import InputError, VerificationError
+from artifacts.identity.keys import Key
+from artifacts.identity.roster import Roster
+from artifacts.kinds import KINDS
+from artifacts.ledgers import egress
+from artifacts.ledgers.egress import Chain, Entry
+from artifacts.ledgers.receipts import Receipts
+from artifacts.places import Place
+from stages.audit.ancestry import Ancestry
+from stages.audit.budget import SpendBook, check_budget
+from stages.audit.findings import AuditReport, Sent
+from stages.audit.noise import ShownNoise
+from stages.audit.obstacles import in_words, obstacle
+from stages.audit.outbound import Problem, Seen, check_seen
+from stages.audit.replay import ReplayOptions, replay_files
+from stages.audit.signatures import check_anchor, check_envelopes
+from stages.audit.snapshot import Snapshot
+from stages.audit.subjects import Subject
+from stages.audit.surrounding_files import Given, Shelf
+
+
+@dataclass(frozen=True)
+class Common:
+    """What every participant's files are held against."""
+
+    given: Given | None
+    roster: Roster | None
+    receipts: Receipts
+    replay: ReplayOptions | None
+
+
+@dataclass
+class Part:
+    """What was found with one participant: the digests that it recorded or has, and the files replaced meanwhile."""
+
+    number: int
+    name: str
+    result: AuditReport = field(default_factory=AuditReport)
+    recorded: set[str] = field(default_factory=set)
+    replaced: set[str] = field(default_factory=set)
+
+
+def audit_one(number: int, snapshot: Snapshot, common: Common, recorded: Set[str] = frozenset()) -> Part:
+    """`recorded`: what the clients did, if this is the server."""
+    subject = snapshot.subject
+    part = Part(number, subject.name)
+    result = part.result
+    try:
+        book = _audit_place(snapshot, common.given, recorded, result)
+        part.recorded = {entry.sha256 for entry in book} | {seen.sha256 for seen in snapshot.seen}
+        check_envelopes(snapshot.seen, common.roster, book if snapshot.has_records else None, result)
+        if not subject.is_server and snapshot.has_records:
+            check_anchor(subject.place, common.roster, common.receipts, result.sent[-1], result)
+        if not subject.is_server and common.replay is not None:
+            replay_files(snapshot, common.given, common.replay, result)
+    except Exception as error:
+        add_error(error, "outbox", subject.base, result)
+    part.replaced = {str(path) for path in snapshot.replaced}
+    return part
+
+
+def could_not(why: str) -> str:
+    return f"it could not be looked at: {why}"
+
+
+def add_error(error: Exception, check: str, where: Path, result: AuditReport) -> None:
+    why = obstacle(error)
+    if why is not None:
+        result.add("unknown", check, where, could_not(why))
+    else:
+        result.add("failure", check, where, in_words(error))
+
+
+def _audit_place(snapshot: Snapshot, given: Given | None, recorded: Set[str], result: AuditReport) -> list[Entry]:
+    """One participant: its ledger, its files, where they come from and what they cost. Returns its entries."""
+    subject, place = snapshot.subject, snapshot.place
+    sent = Sent(subject.name, subject.role)
+    result.sent.append(sent)
+    if not subject.outbox.is_dir():
+        result.add("note", "outbox", place.base, "it has no outbox: nothing left")
+        return []
+    seen = snapshot.seen
+    secret = _key(snapshot, result)
+    book = _read_ledger(place, result) if snapshot.has_records else None
+    _say_what_is_missing(snapshot, given, result)
+    # A check is as good as what it is made with.
+    blind = {"ledger", "lineage"} if book is None else set()
+    if snapshot.obstacles or (given is not None and given.obstacles):
+        blind.add("lineage")
+    for check, path, why in snapshot.obstacles:
+        result.add("unknown", check, path, could_not(why))
+
+    def fail(check: str, where: Path, what: str) -> None:
+        result.add("unknown" if check in blind else "failure", check, where, what)
+
+    entries: dict[str, list[Entry]] = {}
+    own = book.entries if book is not None else []
+    for entry in own:
+        entries.setdefault(entry.file, []).append(entry)
+    sent.entries = len(own)
+    for path, (check, what) in snapshot.unread:
+        fail(check, path, what)
+    if snapshot.has_records:
+        for path in snapshot.files.keys() - {one.path for one in seen}:
+            if path.name not in entries:
+                fail("ledger", path, "in the outbox, but not in the ledger")
+        _note_what_is_gone(snapshot, own, sent, result)
+    ancestry = Ancestry(
+        secret,
+        snapshot.shelf if secret is not None else Shelf(),
+        given if subject.role == "own" or not subject.is_server else None,
+        {entry.sha256 for entry in own} if book is not None else None,
+        recorded if subject.is_server else set(),
+    )
+    spending = SpendBook.read(place) if secret is not None else SpendBook(place.key)
+    if spending.problem is not None:
+        add_error(spending.problem, "chain", spending.path, result)
+    shown = None
+    if secret is not None and not subject.is_server and spending.problem is None:
+        brought = given.events if given is not None else set()
+        shown = ShownNoise.read(spending.path, secret, ancestry.shelf, brought)
+    sent.without_noise |= any(entry.picked for entry in own)
+    for one in seen:
+        _count(one, sent)
+        mine = entries.get(one.path.name, []) if snapshot.has_records else None
+        try:
+            for check, what in _problems(one, mine, subject, given, spending, ancestry):
+                fail(check, one.path, what)
+            for what in shown.check(one) if shown is not None else ():
+                fail("events", one.path, what)
+        except Exception as error:
+            add_error(error, "params", one.path, result)
+    for kept, what in ancestry.within():
+        if snapshot.was_there(kept):
+            fail("lineage", kept.path, what)
+    for path, what in ancestry.shelf.unread:
+        result.add("note", "lineage", path, what)
+    try:
+        inherited = shown.inherited if shown is not None else None
+        for what in check_budget(place, spending, own, sent, inherited) if secret is not None else ():
+            result.add("failure", "budget", place.base, what)
+    except Exception as error:
+        add_error(error, "budget", place.base, result)
+    if shared := snapshot.shared():
+        what = f"other users of this machine can read {shared[0].name} ({len(shared)} in all). Run: chmod -R go= "
+        result.add("note", "secrets", place.private, f"{what}{place.private}")
+    return own
+
+
+def _say_what_is_missing(snapshot: Snapshot, given: Given | None, result: AuditReport) -> None:
+    """Which checks are not made for want of something, so that none of them is taken for a pass."""
+    subject = snapshot.subject
+    if subject.role == "received":
+        what = f"received from {subject.name}, whose ledger, key and private files are not here: audit them there"
+        result.add("note", "ledger", subject.base, what)
+        return
+    if subject.role == "alone":
+        for check in ("chain", "ledger", "anchor"):
+            result.needs(check, subject.base, f"the ledger of {subject.name}")
+        result.needs("lineage", subject.base, f"the key and the private files of {subject.name}")
+        if any(one.metadata.privacy for one in snapshot.seen):
+            for check in ("events", "budget"):
+                result.needs(check, subject.base, f"the spend ledger of {subject.name}")
+    named = any(reference.sha256 for one in snapshot.seen for reference in one.metadata.inputs if one.envelopes is None)
+    if given is None and named:
+        others = "what the clients sent" if subject.is_server else "what the server sent (--received)"
+        for check in ("lineage",) if subject.is_server else ("tensors", "lineage"):
+            result.needs(check, subject.base, others)
+
+
+def _note_what_is_gone(snapshot: Snapshot, own: list[Entry], sent: Sent, result: AuditReport) -> None:
+    """What is recorded but not here has left all the same, and counts: replaced by another, sent, or never finished."""
+    here = {(one.path.name, one.sha256) for one in snapshot.seen}
+    names = {path.name for path in snapshot.files.keys() - snapshot.gone}
+    for entry in {(entry.file, entry.sha256): entry for entry in own}.values():
+        if (entry.file, entry.sha256) in here or any(path.name == entry.file for path, _ in snapshot.unread):
+            continue
+        sent.count(entry.kind, entry.round, entry.bytes)
+        sent.disclosures |= set(entry.disclosures)
+        from_data = entry.kind not in KINDS or KINDS[entry.kind].from_data
+        sent.without_noise |= from_data and (bool(entry.disclosures) or not entry.privacy)
+        what = "recorded, but not here: sent or unfinished"
+        if entry.file in names:
+            what = f"entry {entry.seq} of the ledger is another file under this name, since replaced: it counts as left"
+        result.add("note", "ledger", snapshot.subject.outbox / entry.file, what)
+
+
+def _problems(
+    one: Seen,
+    entries: list[Entry] | None,
+    subject: Subject,
+    given: Given | None,
+    spending: SpendBook,
+    ancestry: Ancestry,
+) -> list[Problem]:
+    problems = list(check_seen(one, entries, None if subject.is_server else subject.name, given))
+    problems += spending.check(one.metadata)
+    return problems or [("lineage", what) for what in ancestry.check(one)]
+
+
+def _read_ledger(place: Place, result: AuditReport) -> Chain | None:
+    """The ledger; an empty one where it is broken, None where it could not be read."""
+    try:
+        book = egress.read(place.ledger)
+        if place.ledger.exists() and place.ledger.stat().st_mode & 0o022:
+            result.add("failure", "chain", place.ledger, f"others can write to it. Run: chmod 600 {place.ledger}")
+    except (VerificationError, InputError) as error:
+        add_error(error, "chain", place.ledger, result)
+        return Chain([], "") if isinstance(error, VerificationError) else None
+    if book.unfinished_tail:
+        result.add("note", "chain", place.ledger, "its last line was never finished")
+    return book
+
+
+def _key(snapshot: Snapshot, result: AuditReport) -> Key | None:
+    if isinstance(snapshot.key, Key):
+        return snapshot.key
+    if snapshot.key is None and not snapshot.obstacles:
+        if snapshot.has_records:
+            metadata = [one.metadata for one in snapshot.seen]
+            committed = any(reference.commitment for about in metadata for reference in about.inputs)
+            # A server without a key adds no noise of its own: the events of its models are those of the messages.
+            claimed = not snapshot.subject.is_server and any(about.privacy for about in metadata)
+            for check, asked in (("lineage", committed), ("events", claimed)):
+                if asked:
+                    result.needs(check, snapshot.place.base, f"the key of {snapshot.subject.name}")
+    elif snapshot.key is not None:
+        result.add("failure", "secrets", snapshot.place.key, str(snapshot.key))
+    return None
+
+
+def _count(seen: Seen, sent: Sent) -> None:
+    metadata = seen.metadata
+    sent.count(metadata.kind, metadata.round, seen.size)
+    sent.disclosures |= set(metadata.disclosures)
+    sent.without_noise |= KINDS[metadata.kind].from_data and (bool(metadata.disclosures) or not metadata.privacy)
+    sent.simulation |= metadata.simulation

@@ -1,0 +1,170 @@
+"""Signatures: envelopes that are on the file they say, and receipts that the server gave for the ledger."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from artifacts.errors import FedsynthError
+from artifacts.formats import Format
+from artifacts.formats.envelope_file import EnvelopeArtifact
+from artifacts.identity.attestation import check_signed, check_true
+from artifacts.identity.roster import Roster, read_roster
+from artifacts.ledgers.egress import Entry
+from artifacts.ledgers.receipts import (
+    NO_RECEIPTS,
+    Receipts,
+    anchor,
+    check_asked,
+    check_receipt,
+    read_receipts,
+    receipts_of,
+)
+from artifacts.places import Place
+from stages.audit.findings import AuditReport, Level, Sent
+from stages.audit.obstacles import in_words, obstacle
+from stages.audit.outbound import Seen
+
+ROSTER = "roster.json"
+
+
+def find_roster(folders: Sequence[Path], result: AuditReport) -> Roster | None:
+    """The roster among what everybody was given. One that cannot be read, or a second, other one, is a failure."""
+    first: Roster | None = None
+    for path in (folder / ROSTER for folder in folders):
+        try:
+            if not path.is_file():
+                continue
+            found = read_roster(path)
+            first = first or found
+            if found.fingerprint != first.fingerprint:
+                result.add("failure", "envelopes", path, f"it is another roster than {first.path}: which one counts?")
+        except (FedsynthError, OSError) as error:
+            if (why := obstacle(error)) is not None:
+                result.add("unknown", "envelopes", path, f"it could not be looked at: {why}")
+            else:
+                result.add("failure", "envelopes", path, str(error))
+    return first
+
+
+def check_trust(roster: Roster | None, trust: str | None, target: Path, result: AuditReport) -> None:
+    """Whose keys are in the roster, nobody can tell from the evidence: `trust` is a fingerprint from elsewhere."""
+    if roster is None:
+        if trust is not None:
+            result.needs("envelopes", target, "the roster that is trusted")
+        return
+    result.fingerprint, result.trusted = roster.fingerprint, trust == roster.fingerprint
+    if trust is not None and not result.trusted:
+        what = f"its fingerprint is {roster.fingerprint}, not the one that is trusted"
+        result.add("failure", "envelopes", roster.path, what)
+    elif trust is None:
+        what = f"identity not checked: compare its fingerprint {roster.fingerprint} and give it as --trust"
+        result.add("note", "envelopes", roster.path, what)
+
+
+def check_envelopes(
+    seen: Sequence[Seen], roster: Roster | None, entries: Sequence[Entry] | None, result: AuditReport
+) -> None:
+    """Every envelope in an outbox is on the file beside it that it names, is true of it, and signed by its owner.
+
+    Heads and receipts are signed by whom they must be; what they say of a ledger, `check_anchor` compares with it.
+    `entries` are those of the ledger, None where that is not here.
+    """
+    files = {one.path.name: one for one in seen}
+    for one in seen:
+        if one.envelopes is None:
+            continue
+        if roster is None:
+            result.needs("envelopes", one.path, "the roster")
+        problems = _check_heads if one.metadata.kind != "envelope" else functools.partial(_check_one, files, entries)
+        try:
+            for level, what in problems(one, roster):
+                result.add(level, "envelopes", one.path, what)
+        except Exception as error:
+            result.add("failure", "envelopes", one.path, in_words(error))
+
+
+def _check_one(
+    files: Mapping[str, Seen], entries: Sequence[Entry] | None, one: Seen, roster: Roster | None
+) -> Iterator[tuple[Level, str]]:
+    assert one.envelopes is not None
+    claim = one.envelopes.envelopes[1].statement
+    name = str(claim["subject"][0]["name"])
+    if one.path.name != f"{name}{Format.ENVELOPES}":
+        yield "failure", f"it is the envelope of {name!r}, which is named {name}{Format.ENVELOPES}"
+        return
+    file = files.get(name)
+    if file is None:
+        yield from _check_gone(one, claim, entries)
+    elif roster is not None:
+        check_signed(one.envelopes, file, roster)
+    else:
+        check_true(one.envelopes, file, _federation(one.envelopes))
+
+
+def _check_gone(one: Seen, claim: Mapping[str, Any], entries: Sequence[Entry] | None) -> Iterator[tuple[Level, str]]:
+    """The file that an envelope is on is not beside it: as far as the ledger goes, its claim is compared with that."""
+    (about,) = one.metadata.inputs
+    if entries is None:
+        yield "unchecked", "the files that envelopes are on"
+        return
+    name, said = claim["subject"][0]["name"], claim["predicate"]
+    mine = [entry for entry in entries if (entry.file, entry.sha256) == (name, about.sha256)]
+    if not mine:
+        yield "failure", f"it is on {name!r}, with bytes that the ledger does not record"
+    elif all(_claimed(entry) != (said["kind"], said["round"], said["disclosures"]) for entry in mine):
+        yield "failure", f"it says something else of {name!r} than the ledger"
+    else:
+        yield "unchecked", "the files that envelopes are on"
+
+
+def _claimed(entry: Entry) -> tuple[str, int | None, list[str]]:
+    return entry.kind, entry.round, entry.disclosures
+
+
+def _check_heads(one: Seen, roster: Roster | None) -> Iterator[tuple[Level, str]]:
+    assert one.envelopes is not None
+    check = check_receipt if one.metadata.kind == "receipt" else check_asked
+    if roster is None:
+        return
+    for line in one.envelopes.envelopes:
+        try:
+            check(line, roster, one.path)
+        except Exception as error:
+            yield "failure", in_words(error)
+            return
+
+
+def _federation(envelope: EnvelopeArtifact) -> str:
+    return str(envelope.envelopes[1].statement["predicate"]["federation"])
+
+
+def check_anchor(place: Place, roster: Roster | None, given: Receipts, sent: Sent, result: AuditReport) -> None:
+    """What the receipts, the client's own and those that the server gave, prove of the ledger."""
+    if not receipts_of(place) and not given.files:
+        return
+    try:
+        found = anchor(place, roster, given)
+    except FedsynthError as error:
+        if (why := obstacle(error)) is not None:
+            result.add("unknown", "anchor", place.ledger, f"it could not be looked at: {why}")
+        return  # the chain itself is broken, which is told already
+    if found.state == "mismatch":
+        result.add("failure", "anchor", place.ledger, found.text)
+        return
+    sent.anchored, sent.unanchored = found.seq, found.open
+    result.add("note", "anchor", place.ledger, found.text)
+
+
+def receipts_in(folders: Sequence[Path], result: AuditReport) -> Receipts:
+    """Read once, for all clients."""
+    found = [
+        path for folder in folders if folder.is_dir() for path in sorted(folder.glob(f"receipt*{Format.ENVELOPES}"))
+    ]
+    try:
+        return read_receipts(found)
+    except FedsynthError as error:
+        result.add("unknown", "anchor", found[0].parent, str(error))
+        return NO_RECEIPTS

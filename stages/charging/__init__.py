@@ -1,0 +1,1 @@
+"""What a differentially private stage does before and after it reads data."""

@@ -1,0 +1,166 @@
+"""Client-level differential privacy of updates: bounds that client and server both apply, and where noise comes from.
+
+Two ways. The server is trusted: clients send clipped updates, `aggregate --rule dp-mean` clips them again, adds all of
+the noise and is charged, and the models that it sends carry the events. Or nobody sees one message alone: each client
+adds a share of the noise in `encode` (privacy contract, rule 23), and is charged itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts.errors import InputError, UsageError
+from artifacts.formats.tensors_file import TensorArtifact
+from artifacts.ledgers import lineage
+from artifacts.metadata import Metadata
+from stages.charging.spending import Spending, context_of, reserve
+from stages.execution.randomness import numpy_stream
+from stages.methods.params.aggregation import DpMeanRule
+from stages.methods.params.client_privacy import PUBLIC_MASKS, UpdateBounds
+from stages.methods.params.encoding import DeltaEncoding
+from stages.methods.sparsify import Mask, largest, masked, moved_mask, random_mask
+from stages.models.file import check_fits, read_model, round_of
+from stages.privacy.events import PrivacyEvent, alone, output_digest
+from stages.privacy.mechanism import GaussianMechanism, clipped, noisy_mean
+
+Tensors = Mapping[str, NDArray[Any]]
+
+
+class Bounds:
+    """Mask and clip of a round's updates; the same at every client and at the server."""
+
+    def __init__(self, params: UpdateBounds, model: TensorArtifact, before: Path | None, names: Tensors) -> None:
+        self._clip = params.clip_norm
+        self._own = params.keep if params.sparsify == "own-top-k" else None
+        self._mask = _public_mask(params, model, before, names)
+
+    def apply(self, update: Tensors) -> dict[str, NDArray[Any]]:
+        if self._mask is not None:
+            update = masked(update, self._mask)
+        elif self._own is not None:
+            update = masked(update, largest(update, self._own))
+        return clipped(update, self._clip) if self._clip is not None else dict(update)
+
+    def coordinates(self, total: Tensors) -> dict[str, NDArray[np.float64]]:
+        """What noise must cover: the coordinates of a public mask, side by side; all of them, if there is none."""
+        if self._mask is None:
+            return {name: np.asarray(tensor, np.float64) for name, tensor in total.items()}
+        return {name: np.asarray(tensor, np.float64)[self._mask[name]] for name, tensor in total.items()}
+
+    def restored(self, noised: Tensors, shapes: Tensors) -> dict[str, NDArray[np.float32]]:
+        """The other way: zero wherever the mask says that nothing was sent."""
+        if self._mask is None:
+            return dict(noised)
+        result = {name: np.zeros(shapes[name].shape, np.float32) for name in noised}
+        for name, values in noised.items():
+            result[name][self._mask[name]] = values
+        return result
+
+
+def add_share(
+    update: Tensors, bounds: Bounds, params: DeltaEncoding, metadata: Metadata, key: Path, beside: Sequence[Path]
+) -> tuple[dict[str, NDArray[np.float32]], tuple[dict[str, Any], ...]]:
+    """The client's clipped update with its share of the noise, N(0, σ²C²/shares), and the event that it costs."""
+    assert params.noise_multiplier is not None and params.clip_norm is not None  # DeltaEncoding checked it
+    with _as_usage_error():
+        event = PrivacyEvent.planned(
+            unit="client", sampling_rate=1.0, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm,
+            steps=1, trust="aggregate" if params.shares > 1 else "nobody", shares=params.shares,
+        )  # fmt: skip
+        alone(event)  # an auditor will ask what it is worth
+        mechanism = GaussianMechanism(
+            clip_norm=params.clip_norm, noise_multiplier=params.noise_multiplier / params.shares**0.5, expected_size=1.0
+        )
+        contribution = bounds.coordinates(bounds.apply(update))
+        mechanism.check_dimension(sum(tensor.size for tensor in contribution.values()))
+    digests = [str(reference.sha256) for reference in metadata.inputs if reference.role == "update"]
+    spending = reserve(key, context=_context(metadata), data=digests, events=[event], beside=beside)
+    noised = noisy_mean(contribution, mechanism, spending.stream("noise"))
+    return _released(bounds.restored(noised, update), spending)
+
+
+def add_noise(
+    total: Tensors, bounds: Bounds, params: DpMeanRule, metadata: Metadata, key: Path
+) -> tuple[dict[str, NDArray[np.float32]], tuple[dict[str, Any], ...]]:
+    """The server's noised mean of clipped updates, divided by qN, and the event that it costs every client.
+
+    All that is made from one draw of clients has the same coins: only the first release of a round is amplified.
+    """
+    with _as_usage_error():
+        event = PrivacyEvent.planned(
+            unit="client", sampling_rate=params.sampling_rate, noise_multiplier=params.noise_multiplier,
+            clip_norm=params.clip_norm, steps=1, trust="server", draw=_draw(params.sampling_rate, metadata),
+        )  # fmt: skip
+        mechanism = GaussianMechanism(
+            clip_norm=params.clip_norm,
+            noise_multiplier=params.noise_multiplier,
+            expected_size=params.expected_clients,
+        )
+        summed = bounds.coordinates(total)
+        mechanism.check_dimension(sum(tensor.size for tensor in summed.values()))
+    digests = [str(reference.sha256) for reference in metadata.inputs if reference.role == "message"]
+    # Not by the rate that is claimed: the same messages under another rate were not drawn again.
+    draw = f"round {metadata.round}"
+    spending = reserve(key, context=_context(metadata), data=digests, events=[event], draw=draw)
+    noised = noisy_mean(summed, mechanism, spending.stream("noise"))
+    return _released(bounds.restored(noised, total), spending)
+
+
+def _draw(sampling_rate: float, metadata: Metadata) -> str:
+    """Names the sample behind this round's messages: they are for one model, whoever aggregates them, by which key.
+
+    Nothing in it is secret: a downlink file names the model that it was made from and its round anyway.
+    """
+    if sampling_rate == 1:
+        return ""
+    model = next(reference.sha256 for reference in metadata.inputs if reference.role == "model")
+    return hashlib.sha256(f"fedsynth/1 draw of round {metadata.round} from {model}".encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _as_usage_error() -> Iterator[None]:
+    """Numbers that no event and no mechanism can hold, told before anything is charged."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"client-level privacy: {error}.") from error
+
+
+def _released(
+    tensors: dict[str, NDArray[np.float32]], spending: Spending
+) -> tuple[dict[str, NDArray[np.float32]], tuple[dict[str, Any], ...]]:
+    (event,) = spending.events
+    return tensors, (spending.release(output_digest(tensors), "round", event).to_json(),)
+
+
+def _context(metadata: Metadata) -> dict[str, Any]:
+    """numpy does the arithmetic, in float64, without threads that could change a sum."""
+    return context_of(metadata, device="cpu", arithmetic="float64")
+
+
+def _public_mask(params: UpdateBounds, model: TensorArtifact, before: Path | None, names: Tensors) -> Mask | None:
+    if before is not None and not params.follows_movement:
+        raise UsageError("--before goes with --sparsify moved-k.")
+    if params.sparsify not in PUBLIC_MASKS:
+        return None
+    here = {name: model.tensors[name] for name in names}
+    rng = numpy_stream(params.mask_seed, stage="encode", round=round_of(model) + 1, of="mask")
+    if not params.follows_movement or before is None:
+        if params.follows_movement and round_of(model) > 0:
+            raise UsageError("--sparsify moved-k needs --before, the model of the round before.")
+        return random_mask(here, params.keep, rng)
+    earlier = read_model(before)
+    check_fits(earlier.tensors, model.tensors, before)
+    if round_of(earlier) != round_of(model) - 1:
+        raise InputError(f"{before} is of round {round_of(earlier)}; --before is that of round {round_of(model) - 1}.")
+    # By its digest: so the mask is a function of the model, and everybody's is the same.
+    if lineage.by_digest(earlier, "model") not in model.metadata.inputs:
+        raise InputError(f"{model.path} was not made from {before}. Give the model that it was made from as --before.")
+    return moved_mask(here, {name: earlier.tensors[name] for name in names}, params.keep, rng)

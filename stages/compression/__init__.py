@@ -1,0 +1,1 @@
+"""Updates in fewer bytes by plain means, written and read."""

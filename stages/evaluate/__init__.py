@@ -1,0 +1,1 @@
+"""`evaluate`: one file for each measurement."""

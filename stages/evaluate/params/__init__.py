@@ -1,0 +1,1 @@
+"""The declarations of `evaluate`'s measurements: options, help and table of each, for the command line to read."""

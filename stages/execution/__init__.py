@@ -1,0 +1,1 @@
+"""How a stage runs: torch's set-up, random streams, versions, progress."""

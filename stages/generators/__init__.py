@@ -1,0 +1,1 @@
+"""Generators of `train-generator` and `synthesize` as files."""

@@ -1,0 +1,98 @@
+"""The differentially private side of `train-generator`: what it costs, where its randomness comes from.
+
+Free of torch until a training begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts.metadata import Metadata
+from stages.charging.private_training import mechanism_of, secret_streams, training_context
+from stages.charging.spending import Spending, key_of, record_event, reserve
+from stages.methods.params.generator import GeneratorTraining
+from stages.privacy.events import PrivacyEvent, output_digest
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from stages.methods.generator_training import Generator, PartGradient
+
+_SUBSET = 0  # of the sampling stream; its other pieces are the batches of steps 1, 2, …
+
+
+@dataclass(frozen=True)
+class PrivateTraining:
+    """A training whose cost is reserved; made by `begin`."""
+
+    params: GeneratorTraining
+    spending: Spending
+
+    @classmethod
+    def begin(
+        cls, params: GeneratorTraining, metadata: Metadata, out: Path, key: Path | None, beside: Sequence[Path]
+    ) -> PrivateTraining:
+        """Reserve the whole training before it sees an image; an identical one that was killed is free."""
+        event = record_event(params, params.num_steps(0))
+        digests = [str(reference.sha256) for reference in metadata.inputs]
+        context = training_context(metadata)
+        return cls(params, reserve(key_of(out, key), context=context, data=digests, events=[event], beside=beside))
+
+    def subset(self, count: int, share: float) -> NDArray[np.int64]:
+        """Each image with probability ρ, by a secret coin of its own.
+
+        A fixed number of them would change with every record that comes or goes, and the choice of the others with it.
+        No amplification is claimed for it.
+        """
+        return np.flatnonzero(self.spending.stream("sampling").at(_SUBSET).bernoulli(share, count))
+
+    def gradients(
+        self,
+        family: Generator,
+        images: Tensor,
+        labels: Tensor,
+        num_classes: int,
+        public_of: Callable[[int], torch.Generator],
+    ) -> Callable[[int], PartGradient]:
+        from stages.methods.private_gradients import private_gradients
+
+        params = self.params
+        assert params.sampling_rate is not None  # checked
+        return private_gradients(
+            family,
+            images,
+            labels,
+            num_classes=num_classes,
+            sampling_rate=params.sampling_rate,
+            mechanism=mechanism_of(params, params.batch_size),
+            multiplicity=params.noise_multiplicity,
+            streams=secret_streams(self.spending),
+            public_of=public_of,
+        )
+
+    def released(self, tensors: Mapping[str, NDArray[Any]], steps: int) -> tuple[dict[str, Any], ...]:
+        """The event of the weights after `steps` steps, which are entered in the spend ledger."""
+        output = output_digest(tensors)
+        return (self.spending.release(output, f"step {steps}", record_event(self.params, steps)).to_json(),)
+
+    def told(self, steps: int) -> dict[str, Any]:
+        """What the summary says of the cost; ε where δ is known."""
+        event: PrivacyEvent = record_event(self.params, steps)
+        about: dict[str, Any] = {
+            "noise_multiplier": event.noise_multiplier,
+            "clip_norm": event.clip_norm,
+            "sampling_rate": event.sampling_rate,
+        }
+        if self.params.delta is not None:
+            from stages.privacy.accountant import epsilon
+
+            found = epsilon([event], delta=self.params.delta)
+            about |= {"epsilon": {"pld": found.pld, "rdp": found.rdp}, "delta": self.params.delta}
+        return about

@@ -1,0 +1,1 @@
+"""Models as files, the messages for them, and the next model."""

@@ -1,0 +1,83 @@
+"""Public pretrained weights for a new model: a safetensors file, or a state dict of torch's. Nothing in it is run."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from artifacts.digests import sha256_hex
+from artifacts.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+# What batch norm keeps of the data: a network with group norm has no place for it.
+_AVERAGES = ("running_mean", "running_var", "num_batches_tracked")
+_WRONG = (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError)
+
+
+def fill_from(module: nn.Module, path: Path, *, shape_of_head: str = "classifier.logits") -> tuple[str, list[str]]:
+    """Fill the module with the file's weights; returns the file's digest, and what was left as it was.
+
+    The layer of the logits is left where the file's is for other classes. All else must be there and fit.
+    """
+    from stages.nets.state import file_tensors, load
+
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the weights {path}: {error.strerror}. Check the path.") from error
+    rename: Callable[[str], str] = getattr(module, "name_here", lambda name: name)
+    own = file_tensors(module)
+    found = _state_dict(content, path)
+    if not found.keys() <= own.keys():
+        found = {rename(name): tensor for name, tensor in found.items()}
+    left: list[str] = []
+    for name in sorted(own.keys() | found.keys()):
+        kind = name.rpartition(".")[2]
+        if name not in own:
+            if kind not in _AVERAGES:
+                raise InputError(f"{path} does not fit the network: it has the foreign tensor {name!r}.")
+            del found[name]
+        elif name not in found:
+            if kind != "num_batches_tracked":
+                raise InputError(f"{path} does not fit the network: it has no tensor {name!r}.")
+            left.append(name)
+        elif found[name].shape != own[name].shape:
+            if name.rpartition(".")[0] != shape_of_head:
+                raise InputError(
+                    f"{path} does not fit the network: tensor {name!r} has the shape {list(found[name].shape)}, the "
+                    f"network's is {list(own[name].shape)}."
+                )
+            del found[name]
+            left.append(name)
+    load(module, found)
+    return sha256_hex(content), left
+
+
+def _state_dict(content: bytes, path: Path) -> dict[str, Tensor]:
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        loaded: Any
+        if path.suffix == ".safetensors":
+            loaded = load(content)
+        else:
+            # Only tensors and plain containers: any other pickle is refused before it could run.
+            loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except (*_WRONG, SafetensorError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path} is no file of weights: {reason}. Nothing in it was run.") from error
+    if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
+        loaded = loaded["state_dict"]
+    is_state = isinstance(loaded, Mapping) and all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in loaded.items()
+    )
+    if not is_state or not loaded:
+        raise InputError(f"{path} is no state dict: it must map names to tensors, found {type(loaded).__name__}.")
+    return dict(loaded)

@@ -1,0 +1,81 @@
+"""`encode --method public-images`: an update as residuals on images that everybody draws from the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from artifacts.errors import InputError
+from artifacts.formats import any_file, tensors_file
+from artifacts.identity import keys
+from artifacts.ledgers.gate import destination
+from artifacts.places import client_of
+from artifacts.publish import prepare
+from stages.charging.spending import key_of, refuse_uncovered
+from stages.compression.encoder import about_sent
+from stages.execution.progress import Report, Summary, silent
+from stages.methods.params.public_images import PublicImages
+from stages.models.file import read_model, to_module
+from stages.proxies.encoder import arriving_cosine, read_own_update
+from stages.proxies.file import sent_averages
+from stages.proxies.residuals_file import carried_by_residuals, public_images
+
+if TYPE_CHECKING:
+    from stages.execution.torch_setup import Device
+
+
+def encode_on_public_images(
+    model: Path,
+    update: Path,
+    out: Path,
+    *,
+    params: PublicImages,
+    key: Path | None = None,
+    client: str | None = None,
+    device: Device = "auto",
+    force: bool = False,
+    report: Report = silent,
+) -> Summary:
+    """Write the residuals into an outbox. The summary says the cosine that the receiver will get."""
+    prepare(out, "outbound")
+    name = client_of(out, client)
+    start = read_model(model)
+    change = read_own_update(update, start, name)
+    key = key_of(out, key)
+    metadata = about_sent(params, name, start, change, None, keys.read(key), "torch")
+    any_file.refuse_other(out, metadata, force=force)
+    refuse_uncovered(key, metadata.privacy, metadata.disclosures)
+
+    import torch
+
+    from stages.execution.torch_setup import arithmetic, set_up
+    from stages.methods.public_images import solve
+    from stages.nets.state import trained
+
+    where = set_up(device)
+    metadata = replace(metadata, arithmetic=arithmetic(where))
+    module = to_module(start, where)
+    wanted = {n: torch.from_numpy(change.tensors[n].copy()).to(where) for n in trained(module)}
+    report(0, 1, "least squares")
+    found = solve(module, wanted, public_images(start, params, module), params)
+    report(1, 1, "least squares")
+    sent: dict[str, NDArray[Any]] = {"residuals": found.cpu().numpy(), **sent_averages(change.tensors, wanted)}
+    cosine = arriving_cosine(carried_by_residuals(module, start, sent, params), wanted)
+    if not (cosine > 0 and cosine >= params.least_cosine):  # also where it is not a number
+        raise InputError(
+            f"{update}: {params.images} public images decode to a cosine of {cosine:.3f}; --least-cosine is "
+            f"{params.least_cosine:g}. Give more --images or --iterations, or another --method."
+        )
+    digest = tensors_file.write(out, sent, metadata, force=force)
+    return {
+        "out": str(out),
+        "sha256": digest,
+        "bytes": destination(out).stat().st_size,
+        "client": name,
+        "round": metadata.round,
+        "cosine": round(cosine, 6),
+        "disclosures": list(metadata.disclosures),
+    }

@@ -1,0 +1,178 @@
+"""`run --shrink`: a recipe's whole pipeline on a handful of images, in seconds.
+
+To see that a preset for hours on a GPU is laid out right before it is begun. Images keep the size, the channels and the
+classes of the source; networks are narrow, trainings and searches a step or two, rounds at most two. All else is as the
+preset says: schemes, algorithms, noise, sampling rates, encodings, secure aggregation. The accuracy means nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from artifacts.errors import FedsynthError
+from artifacts.writing import atomic
+from stages.data.images import LabelledImages
+from stages.data.png import encode_png
+from stages.data.sources import load
+from stages.data.torchvision_source import FOLDERS
+from stages.recipes.phases import PLATEAU
+from stages.recipes.plan import check
+from stages.recipes.recipe import Recipe, assigned
+
+FOLDER = "shrunk-source"
+_ROUNDS, _PER_CLASS, _TEST_PER_CLASS = 2, 8, 2
+
+# The most of each that a shrunk run takes. A rate for batches of 256 would diverge on noise in batches of eight.
+_MOST: dict[str, dict[str, float]] = {
+    "partition": {"clients": 4},
+    "train-generator": {
+        "steps": 2, "epochs": 1, "batch_size": 4, "base_width": 8, "residual_blocks": 1, "filters": 4,
+        "hidden_size": 16, "latent_size": 4,
+    },
+    "synthesize": {"count": 10, "sampling_steps": 2},
+    "init-model": {"width": 8},
+    "train-client": {"local_epochs": 1, "local_steps": 2, "batch_size": 8, "learning_rate": 0.01},
+    "encode": {
+        "images_per_class": 1, "least_images": 1, "iterations": 2, "batches": 1, "trajectories": 2, "points": 2,
+        "image_steps": 1, "model_steps": 1, "radius_steps": 2, "radius_examples": 8, "batch_size": 8, "images": 4,
+        "least_cosine": 0.0,
+    },
+    "aggregate": {"server_steps": 2, "server_epochs": 1, "batch_size": 8},
+}  # fmt: skip
+
+
+class _Form(NamedTuple):
+    channels: int
+    side: int
+    classes: int
+
+
+_FORMS = {
+    "mnist": _Form(1, 28, 10),
+    "fashion-mnist": _Form(1, 28, 10),
+    "cifar10": _Form(3, 32, 10),
+    "cifar100": _Form(3, 32, 100),
+}
+_EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
+
+
+def shrunk(recipe: Recipe, out: Path) -> Recipe:
+    """The recipe, made small; its source is written under `out`, from the real one where that can be read."""
+    axes = {target: values[:1] for target, values in recipe.sweep.items()}
+    first = next((target for target in axes if target != "seed"), None)
+    if first is not None and len(recipe.sweep[first]) > 1:
+        axes[first] = [recipe.sweep[first][0], recipe.sweep[first][-1]]
+    values: dict[str, Any] = {}
+    for command, params in check(_first_point(recipe)).items():
+        for name, most in _MOST.get(command, {}).items():
+            found = getattr(params, name, None)
+            if isinstance(found, int | float) and not isinstance(found, bool) and found > most:
+                values[f"{command}.{name}"] = most
+    clients = values.get("partition.clients")
+    least = recipe.section("encode").get("least_clients")
+    if clients is not None and least is not None:
+        # The same share of the clients must stay, and so the noise of each stays what it is for.
+        values["encode.least_clients"] = max(2, math.ceil(clients * least / recipe.section("partition")["clients"]))
+    values |= _schedule(recipe)
+    values["partition.source"] = str(_write_source(recipe.section("partition"), out / FOLDER))
+    for name in ("root", "download", "emnist_split"):
+        if name in recipe.section("partition"):
+            values[f"partition.{name}"] = None
+    small = assigned(recipe, values, source="--shrink")
+    return _with_sweep(small, axes)
+
+
+def _first_point(recipe: Recipe) -> Recipe:
+    from stages.recipes.sweep import points
+
+    return points(recipe, 0)[0].recipe if recipe.sweep else recipe
+
+
+def _with_sweep(recipe: Recipe, axes: Mapping[str, list[Any]]) -> Recipe:
+    """The same axes with fewer values, none of them above what a shrunk run takes."""
+    from dataclasses import replace
+
+    small = {}
+    for target, values in axes.items():
+        command, _, name = target.rpartition(".")
+        most = _MOST.get(command, {}).get(name)
+        if most is None:
+            small[target] = values
+        else:
+            small[target] = list(dict.fromkeys(min(v, most) if isinstance(v, int | float) else v for v in values))
+    return replace(recipe, sweep=small)
+
+
+def _schedule(recipe: Recipe) -> dict[str, Any]:
+    """Two rounds, each of TOFU's phases in one of them: the change comes in the second."""
+    values: dict[str, Any] = {"rounds": min(recipe.rounds, _ROUNDS)}
+    if recipe.switch1 is not None and recipe.switch1 != PLATEAU:
+        values["switch1"] = 1
+    if recipe.switch2 is not None and recipe.switch2 != PLATEAU:
+        values["switch2"] = values["rounds"]
+    return values
+
+
+def _write_source(section: Mapping[str, Any], folder: Path) -> Path:
+    """A few images of each class, as Parquet: real ones, or noise of the same size if the data is not here."""
+    try:
+        found = load(str(section["source"]), root=_root(section), **_reading(section))
+        train = _few(found.train, _PER_CLASS, 0)
+        test = _few(found.test if found.test is not None else found.train, _TEST_PER_CLASS, _PER_CLASS)
+    except FedsynthError:
+        name = str(section["source"])
+        if name not in FOLDERS:
+            raise
+        train, test = _noise(name, section, _PER_CLASS, 0), _noise(name, section, _TEST_PER_CLASS, 1)
+    for split, data in (("train", train), ("test", test)):
+        atomic.write(folder / f"{split}.parquet", [_parquet(data)], force=True)
+    return folder
+
+
+def _root(section: Mapping[str, Any]) -> Path | None:
+    return Path(section["root"]) if section.get("root") else None
+
+
+def _reading(section: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("emnist_split", "image_column", "label_column")
+    return {name: section[name] for name in names if section.get(name) is not None}
+
+
+def _few(data: LabelledImages, count: int, skipped: int) -> LabelledImages:
+    """So many images of each class, in the order of the source, after the first `skipped` where there are more."""
+    rows = []
+    for label in np.unique(data.labels):
+        members = np.flatnonzero(data.labels == label)
+        rows.append(members[skipped:][:count] if len(members) > skipped else members[-count:])
+    return data.take(np.sort(np.concatenate(rows)))
+
+
+def _noise(name: str, section: Mapping[str, Any], count: int, seed: int) -> LabelledImages:
+    form = _FORMS.get(name) or _Form(1, 28, _EMNIST_CLASSES[section.get("emnist_split") or "balanced"])
+    labels = np.repeat(np.arange(form.classes, dtype=np.int64), count)
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (len(labels), form.channels, form.side, form.side), dtype=np.uint8)
+    return LabelledImages(images, labels, tuple(str(label) for label in range(form.classes)))
+
+
+def _parquet(data: LabelledImages) -> bytes:
+    """As Hugging Face writes it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    pictures = [{"bytes": encode_png(_plain(image)), "path": None} for image in data.images]
+    table = pa.table({"image": pa.array(pictures, kind), "label": pa.array(data.labels, pa.int64())})
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def _plain(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return image[0] if len(image) == 1 else image.transpose(1, 2, 0)

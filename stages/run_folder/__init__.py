@@ -1,0 +1,1 @@
+"""What a whole run cost, sent and measured, read from its folder."""

@@ -1,0 +1,217 @@
+"""`encode --method delta` and `state`: a client's private update, or the change of its control variates, leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts.errors import InputError, UsageError
+from artifacts.formats import any_file, tensors_file
+from artifacts.formats.tensors_file import TensorArtifact
+from artifacts.identity import keys
+from artifacts.kinds import Custody
+from artifacts.ledgers import lineage
+from artifacts.ledgers.gate import destination
+from artifacts.metadata import InputRef, Metadata
+from artifacts.places import PRIVATE, client_of
+from artifacts.publish import prepare
+from stages.charging.spending import key_of, refuse_uncovered
+from stages.charging.updates import Bounds, add_share
+from stages.execution.progress import Summary
+from stages.execution.versions import versions
+from stages.methods.params.encoding import DeltaEncoding, Encoder, StateEncoding
+from stages.models.file import check_fits, read_model, round_of
+
+
+def encode_update(
+    model: Path,
+    update: Path,
+    out: Path,
+    *,
+    params: DeltaEncoding,
+    before: Path | None = None,
+    key: Path | None = None,
+    client: str | None = None,
+    force: bool = False,
+) -> Summary:
+    """Write the update as a message into an outbox, entered in the ledger first; or, for `secagg mask`, into private/.
+
+    For client-level privacy the update is masked and clipped (`before` is the model of the round before, from which a
+    public mask is made), and may carry a share of the round's noise.
+    """
+    custody: Custody = "private" if out.absolute().parent.name == PRIVATE else "outbound"
+    covered = custody == "private" or params.clip_norm is not None
+    made = Outgoing.read(
+        model, update, out, kind="update", custody=custody, key=key, client=client, may_be_zeros=covered
+    )
+    counts = [*(["local_steps"] if params.tell_steps else []), *(["num_examples"] if params.tell_examples else [])]
+    metadata = made.described(params, counts=_counts(made.change, counts), disclosed=counts)
+    tensors: Mapping[str, NDArray[Any]] = made.change.tensors
+    any_file.refuse_other(out, metadata, force=force)
+    if params.noise_multiplier is not None:
+        if made.private:
+            raise UsageError(f"{update} is private for records already; --noise-multiplier protects whole clients.")
+        inputs = (lineage.by_digest(made.start, "model"), lineage.by_digest(made.change, "update"))
+        bounds = Bounds(params, made.start, before, tensors)
+        tensors, events = add_share(tensors, bounds, params, replace(metadata, inputs=inputs), made.key, [update])
+        metadata = replace(metadata, privacy=events, disclosures=())
+    elif params.clip_norm is not None or params.sparsify is not None:
+        bounded = Bounds(params, made.start, before, tensors).apply(tensors)
+        tensors = {tensor: value.astype(np.float32) for tensor, value in bounded.items()}
+    return made.write(tensors, metadata, force=force)
+
+
+def encode_state(
+    model: Path,
+    state: Path,
+    out: Path,
+    *,
+    params: StateEncoding,
+    previous: Path | None = None,
+    key: Path | None = None,
+    client: str | None = None,
+    force: bool = False,
+) -> Summary:
+    """Write the change of the client's control variates into an outbox: its new `state` less the `previous` one."""
+    made = Outgoing.read(model, state, out, kind="state", custody="outbound", key=key, client=client, previous=previous)
+    # A change of control variates is the update divided by the number of steps: beside the update it discloses both.
+    # Under DP the steps are a public constant, and noise covers the rest.
+    metadata = made.described(params, disclosed=[] if made.private else ["local_steps"])
+    tensors: Mapping[str, NDArray[Any]] = made.change.tensors
+    if made.earlier is not None:
+        tensors = {name: value - made.earlier.tensors[name] for name, value in tensors.items()}
+    any_file.refuse_other(out, metadata, force=force)
+    return made.write(tensors, metadata, force=force)
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A private update or state on its way out, with the model that it began from and the client whose it is."""
+
+    out: Path
+    custody: Custody
+    client: str
+    start: TensorArtifact
+    change: TensorArtifact
+    earlier: TensorArtifact | None
+    key: Path
+    secret: keys.Key
+
+    @classmethod
+    def read(
+        cls,
+        model: Path,
+        source: Path,
+        out: Path,
+        *,
+        kind: str,
+        custody: Custody,
+        key: Path | None,
+        client: str | None,
+        previous: Path | None = None,
+        may_be_zeros: bool = False,
+    ) -> Outgoing:
+        """With `may_be_zeros` an update whose training diverged leaves like any other: noise or masks cover it."""
+        prepare(out, custody)
+        name = client_of(out, client)
+        start = read_model(model)
+        change = tensors_file.read(source, kind=kind)
+        _check_belongs(start, change, name)
+        if change.metadata.counts.get("local_steps") == 0 and not may_be_zeros:
+            raise InputError(
+                f"{source}: training diverged to values that are not finite, so that none of its steps counts. Lower "
+                "--learning-rate of train-client."
+            )
+        earlier = _read_previous(change, previous) if kind == "state" else None
+        key = key_of(out, key)
+        return cls(out, custody, name, start, change, earlier, key, keys.read(key))
+
+    @property
+    def private(self) -> bool:
+        """Whether it was trained under record-level DP."""
+        return bool(self.change.metadata.privacy)
+
+    def described(
+        self,
+        params: Encoder,
+        *,
+        disclosed: Sequence[str],
+        counts: dict[str, int] | None = None,
+    ) -> Metadata:
+        """The private input is named by a commitment under the client's key; what leaves without noise is declared."""
+        about, round = self.change.metadata, round_of(self.start) + 1
+        # What the update itself discloses without noise; counts leave only where they are asked for.
+        beside = set(about.disclosures) - {"local_steps", "num_examples"}
+        context = {"stage": "encode", "client": self.client, "round": round, "params": params.to_json()}
+        return Metadata(
+            kind=params.kind,
+            stage="encode",
+            method=params.method,
+            custody=self.custody,
+            client=self.client,
+            round=round,
+            params=params.to_json(),
+            counts=counts or {},
+            inputs=(
+                lineage.by_digest(self.start, "model"),
+                *(
+                    lineage.for_outbound(source, role, key=self.secret, context=context)
+                    if self.custody == "outbound"
+                    else lineage.by_digest(source, role)
+                    for source, role in ((self.change, about.kind), (self.earlier, "previous"))
+                    if source is not None
+                ),
+            ),
+            privacy=about.privacy,
+            disclosures=tuple(sorted({*disclosed, *beside, *([] if self.private else ["update"])})),
+            simulation=self.secret.simulation or about.simulation,
+            versions=versions("numpy"),
+        )
+
+    def write(self, tensors: Mapping[str, NDArray[Any]], metadata: Metadata, *, force: bool) -> Summary:
+        refuse_uncovered(self.key, metadata.privacy, metadata.disclosures, [self.change.path])
+        digest = tensors_file.write(self.out, tensors, metadata, force=force)
+        return {
+            "out": str(self.out),
+            "sha256": digest,
+            "bytes": destination(self.out).stat().st_size,
+            "client": self.client,
+            "round": metadata.round,
+            "disclosures": list(metadata.disclosures),
+        }
+
+
+def _check_belongs(model: TensorArtifact, update: TensorArtifact, client: str) -> None:
+    """The update is this client's, and was trained from this very model, which the message names by its digest."""
+    if model.metadata.custody == "private":
+        raise InputError(f"{model.path} is private: a message that names it would tell its digest. Train from another.")
+    check_fits(update.tensors, model.tensors, update.path, partial=True)
+    if update.metadata.client != client:
+        raise InputError(f"{update.path} is the update of client {update.metadata.client!r}, not of {client!r}.")
+    if InputRef(role="model", kind="model", sha256=model.sha256) not in update.metadata.inputs:
+        raise InputError(f"{update.path} was not trained from {model.path}. Give the model that it started from.")
+
+
+def _counts(update: TensorArtifact, names: list[str]) -> dict[str, int]:
+    missing = [name for name in names if name not in update.metadata.counts]
+    if missing:
+        raise InputError(f"{update.path} does not say its {missing[0]}, which the message should state. Train again.")
+    return {name: update.metadata.counts[name] for name in names}
+
+
+def _read_previous(state: TensorArtifact, previous: Path | None) -> TensorArtifact | None:
+    """The state that the new one was computed from, as the new one itself names it."""
+    wanted = next((r.sha256 for r in state.metadata.inputs if r.role == "state"), None)
+    if previous is None:
+        if wanted is not None:
+            raise UsageError(f"{state.path} changes an earlier state: give that one with --previous.")
+        return None
+    before = tensors_file.read(previous, kind="state")
+    if before.sha256 != wanted:
+        raise InputError(f"{previous} is not the state that {state.path} was computed from.")
+    return before

@@ -1,0 +1,233 @@
+"""The four forms in which evidence comes: a run folder, a home of a real federation, one client's folder, an outbox.
+
+Each is clean, and passes or says what it was not given; and what is wrong with a file is found in every form.
+"""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from artifacts.formats import tensors_file
+from stages.audit import audit
+from stages.recipes.recipe import change, load_recipe
+
+SETTINGS = (
+    "init-model.arch=softmax", "init-model.width=null", "init-model.depth=null", "partition.clients=2",
+    "train-client.local_epochs=null", "train-client.local_steps=1", "receipts=true",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def federated(helper, tmp_path_factory):
+    """A federation of two clients, signed and with receipts: the homes of server, 00 and 01 after one round."""
+    homes = helper("federate/homes.py")
+    folder = tmp_path_factory.mktemp("forms")
+    recipe = change(load_recipe("fedavg"), SETTINGS, 1)
+    begun = homes.prepared(recipe, folder / "begun", 5)
+    terms = homes.terms_for(recipe, begun, seed=5, wait=1.0, signed=True)
+    split = homes.split(begun, terms, folder / "homes")
+    homes.served(terms, split, homes.ByHand(split))
+    return folder / "homes"
+
+
+@pytest.fixture
+def homes(federated, tmp_path):
+    """A copy to change."""
+    shutil.copytree(federated, tmp_path / "homes", symlinks=True)
+    return tmp_path / "homes"
+
+
+@pytest.fixture
+def outbox(homes, tmp_path):
+    """What an officer is sent: the files of an outbox, in a folder of any name."""
+    shutil.copytree(homes / "00/clients/00/outbox", tmp_path / "for the officer")
+    return tmp_path / "for the officer"
+
+
+def levels(report, *wanted):
+    return {(f.level, f.check) for f in report.findings if f.level in (wanted or ("failure", "unknown", "unchecked"))}
+
+
+def needs(report):
+    return {what for what, _ in {(f.what, f.check) for f in report.findings if f.level == "unchecked"}}
+
+
+def rewritten(path, **tensors):
+    """The file with other tensors, which say what they say rightly: only its digest is another one."""
+    found = tensors_file.read(path)
+    tensors_file.write(path, found.tensors | tensors, found.metadata, force=True)
+
+
+# Clean
+
+
+def test_a_clients_home_passes(federated):
+    report = audit(federated / "00", delta=1e-5)
+    assert report.passed, report.findings
+    assert report.verdict.startswith("PASS, anchored")
+    assert [(sent.name, sent.role) for sent in report.sent] == [("00", "own"), ("server", "received")]
+    assert any("received from server" in finding.what for finding in report.findings)
+
+
+def test_the_servers_home_passes_for_the_server(federated):
+    report = audit(federated / "server", delta=1e-5)
+    assert report.passed, report.findings
+    assert report.verdict.startswith("PASS for the server")
+    assert {(sent.name, sent.role) for sent in report.sent} == {
+        ("00", "received"), ("01", "received"), ("server", "own")
+    }  # fmt: skip
+
+
+def test_one_clients_folder_finds_what_the_server_sent_around_it(federated):
+    assert audit(federated / "00/clients/00").passed
+
+
+def test_one_clients_folder_elsewhere_says_what_it_needs(homes, tmp_path):
+    moved = shutil.move(homes / "00/clients/00", tmp_path / "00")
+    report = audit(moved)
+    assert report.verdict.startswith("INCOMPLETE: needs ") and report.error.exit_code == 6
+    assert needs(report) == {"what the server sent (--received)", "the roster"}
+    given = audit(moved, received=[homes / "00/public", homes / "00/server/outbox"])
+    assert given.passed and given.verdict.startswith("PASS, anchored")
+
+
+def test_an_outbox_alone_is_incomplete_and_says_what_it_needs(outbox, homes):
+    report = audit(outbox, received=[homes / "00/public", homes / "00/server/outbox"], delta=1e-5)
+    assert levels(report) == {("unchecked", check) for check in ("chain", "ledger", "anchor", "lineage")}
+    assert report.verdict.startswith("INCOMPLETE: needs the ledger of 00 for chain, ledger, anchor; ")
+    assert report.sent[0].epsilon == {"any": {"pld": "inf", "rdp": "inf", "rest": None}}
+    bare = audit(outbox)
+    assert {("unchecked", "tensors"), ("unchecked", "envelopes")} <= levels(bare)
+    assert not bare.count("failure")
+
+
+def test_a_clients_folder_of_which_only_the_outbox_was_copied(homes, tmp_path):
+    shutil.copytree(homes / "00/clients/00/outbox", tmp_path / "00/outbox")
+    assert audit(tmp_path / "00").verdict.startswith("INCOMPLETE: needs the ledger of 00")
+
+
+@pytest.mark.parametrize("command", ["audit", "report"])
+def test_page_and_command_end_alike(outbox, federated, fedsynth, tmp_path, command):
+    page = ["-o", tmp_path / "page.html", "--force"] if command == "report" else []
+    one = federated / "00"
+    received = ["--received", one / "public", "--received", one / "server/outbox"]
+    for target, more, code in [
+        (one, [], 0), (federated / "server", [], 0), (one / "clients/00", received, 0), (outbox, received, 6)
+    ]:  # fmt: skip
+        found, _, err = fedsynth(command, target, *more, *page)
+        assert found == code, err
+        if page:
+            said = page[1].read_text()
+            assert ("Records: complete" in said, "Records: incomplete" in said) == (code == 0, code == 6)
+            assert "Exposure: no limit shown" in said and "message-0001.safetensors" in said
+            assert str(federated.parent) not in said and ".cache" not in said
+
+
+# Wrong
+
+
+FORMS = {
+    "client's home": (lambda homes: homes / "00/clients/00/outbox", lambda homes: audit(homes / "00")),
+    "server's home": (lambda homes: homes / "server/clients/00/outbox", lambda homes: audit(homes / "server")),
+    "one client": (lambda homes: homes / "00/clients/00/outbox", lambda homes: audit(homes / "00/clients/00")),
+    "outbox": (
+        lambda homes: homes / "00/clients/00/outbox",
+        lambda homes: audit(
+            homes / "00/clients/00/outbox", received=[homes / "00/public", homes / "00/server/outbox"]
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_message_that_was_made_again_is_not_what_was_signed(homes, form):
+    """`encode --force` after `sign`: the old envelope is of other bytes."""
+    where, audited = FORMS[form]
+    path = where(homes) / "message-0001.safetensors"
+    found = tensors_file.read(path).tensors
+    rewritten(path, **{name: np.zeros_like(value) for name, value in found.items()})
+    assert ("failure", "envelopes") in levels(audited(homes)), form
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_tensor_that_the_model_does_not_have(homes, form):
+    where, audited = FORMS[form]
+    rewritten(where(homes) / "message-0001.safetensors", extra=np.zeros(3, np.float32))
+    assert ("failure", "tensors") in levels(audited(homes)), form
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_envelope_of_another_name(homes, form):
+    where, audited = FORMS[form]
+    one = where(homes) / "message-0001.safetensors.intoto.jsonl"
+    shutil.copy(one, one.with_name("message-0002.safetensors.intoto.jsonl"))
+    assert ("failure", "envelopes") in levels(audited(homes)), form
+
+
+def test_a_home_without_its_owners_ledger_fails(homes):
+    (homes / "00/clients/00/egress.jsonl").unlink()
+    assert ("failure", "ledger") in levels(audit(homes / "00"))
+
+
+def test_a_run_folder_in_which_a_ledger_and_a_private_folder_are_missing_fails(homes):
+    """Only a folder with the terms of a federation is a home."""
+    (homes / "server/federation.yaml").unlink()
+    assert ("failure", "ledger") in levels(audit(homes / "server"))
+
+
+def test_an_aggregate_of_messages_that_are_not_here_is_not_checked(homes):
+    for path in (homes / "server/clients/01/outbox").iterdir():
+        path.unlink()
+    report = audit(homes / "server")
+    assert ("unchecked", "lineage") in levels(report)
+    assert "every message that it was made from" in needs(report)
+
+
+# What was replaced
+
+
+def test_what_was_replaced_counts_as_left(run_copy, fedsynth):
+    """Parameters changed, encoded again with --force: the first file left too."""
+    client, before = run_copy / "clients/01", audit(run_copy)
+    message, model = client / "outbox/message-0001.safetensors", run_copy / "public/model-0000.safetensors"
+    first = message.read_bytes()
+    update = client / "private/update-0001.safetensors"
+    code, _, err = fedsynth(
+        "encode", model, update, "--sparsify", "rand-k", "--keep", "0.5", "-o", message, "--force", "-q"
+    )
+    assert code == 0, err
+    after = audit(client)
+    was, now = (next(s for s in report.sent if s.name == "01") for report in (before, after))
+    assert (now.files, now.bytes) == (was.files + 1, was.bytes + message.stat().st_size)
+    assert message.read_bytes() != first
+    assert any("since replaced: it counts as left" in f.what for f in after.findings if f.level == "note")
+
+
+# Whose keys
+
+
+def test_whose_keys_these_are_is_not_known_from_the_evidence(federated):
+    """Roster and receipts forged together fit each other; a fingerprint that came another way does not."""
+    report = audit(federated / "00")
+    assert report.passed and report.verdict.endswith("; identity not checked")
+    shown = report.to_json()["roster"]
+    assert shown["trusted"] is False
+    trusted = audit(federated / "00", trust=shown["fingerprint"])
+    assert trusted.passed and "identity not checked" not in trusted.verdict
+    other = audit(federated / "00", trust="0" * 64)
+    assert ("failure", "envelopes") in levels(other)
+
+
+def test_two_rosters_are_one_too_many(homes, tmp_path):
+    text = (homes / "00/public/roster.json").read_text()
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second/roster.json").write_text(text.replace('"federation": "', '"federation": "x'))
+    said = [f.what for f in audit(homes / "00", received=[tmp_path / "second"]).findings if f.level == "failure"]
+    assert len(said) == 1 and "another roster" in said[0], said
+
+
+def test_a_roster_in_another_spelling_is_refused(homes):
+    path = homes / "00/public/roster.json"
+    path.write_text(path.read_text().replace('"schema"', ' "schema"'))
+    assert ("failure", "envelopes") in levels(audit(homes / "00"))
