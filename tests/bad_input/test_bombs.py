@@ -105,7 +105,7 @@ def test_a_roster_of_thousands_is_read_at_once(tmp_path):
     path = tmp_path / "roster.json"
     clients = {f"c{number:05}": keys(number) for number in range(8000)}
     said = {"schema": "fedsynth.roster/1", "federation": "f", "clients": clients}
-    path.write_text(json.dumps(said))
+    path.write_text(json.dumps(said, indent=2, sort_keys=True) + "\n")
     began = time.process_time()
     assert len(read_roster(path).clients) == 8000
     assert time.process_time() - began < 3  # 11 s when each was held against all before it

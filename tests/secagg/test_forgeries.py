@@ -158,7 +158,7 @@ def test_a_stranger_on_the_list(begin):
         collect(files, play.down("keys"), roster=play.roster)
     fields = json.loads(play.roster.read_text())
     del fields["clients"]["c"]
-    play.roster.write_text(json.dumps(fields))
+    play.roster.write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n")
     with pytest.raises(VerificationError, match="'c' is not in the roster"):
         collect(files, play.down("keys"), roster=play.roster)
 

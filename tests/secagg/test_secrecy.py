@@ -7,7 +7,8 @@ from scipy.stats import chi2
 from artifacts.formats import tensors_file
 from stages.secagg import masks, shamir
 from stages.secagg.ring import Ring
-from stages.secagg.session import names, rows
+from stages.secagg.roster import read_roster
+from stages.secagg.session import names, read_session, rows
 
 SIZE = 40_000
 RING = Ring.plain(modulus=32, reach=1.0, bits=20)
@@ -39,7 +40,9 @@ class Server:
 
     def __init__(self, play):
         listed = tensors_file.read(play.down("keys"))
-        self.session, clients = listed.sha256, names(listed, "clients")
+        clients = names(listed, "clients")
+        session = read_session(play.down("keys"), read_roster(play.roster))
+        self.session = session.bound(tensors_file.read(play.model).sha256)
         publics = dict(zip(clients, rows(listed, "mask_keys", 32, clients), strict=True))
         answers = [tensors_file.read(play.up(name, "unmask")) for name in ("a", "b")]
         points = {"a": 1, "b": 2}
