@@ -94,7 +94,7 @@ NO_RULES = Policy((), None)
 
 def read_policy(path: Path) -> Policy:
     """The policy, or `InputError`: one that is not understood lets nothing out."""
-    from stages.recipes.params_file import read_mapping
+    from artifacts.formats.plain_data import read_mapping
 
     try:
         values = read_mapping(path)

@@ -26,11 +26,12 @@ from artifacts.publish import prepare, publish_staged
 from artifacts.writing import atomic, scratch
 from stages.data.png import check_plain
 from stages.data.spill import Plan, Spill
+from stages.declared import check_params
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.randomness import numpy_stream
 from stages.execution.versions import versions
 from stages.models.next_model import events_of, recording
-from stages.partition import numbered_clients
+from stages.run_folder.files import numbered_clients
 
 _PART = re.compile(r"synthetic-[0-9]+\.parquet")
 _SPILL = "shuffle"
@@ -122,6 +123,7 @@ def _contributor(found: DatasetStream) -> str:
         )
     if metadata.custody != "outbound" or metadata.client is None:
         raise InputError(f"{path} is a {metadata.custody} dataset; one that a client sent (outbound) is needed.")
+    check_params(path, metadata)
     place = Place.of(path)
     if place is not None and place.outbox == path.absolute().parent and place.base.parent.name == "clients":
         folder = place.base.name

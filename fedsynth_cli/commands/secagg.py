@@ -163,8 +163,8 @@ def collect(
     """
     from stages.secagg.collect import collect as stage
 
-    terms = given.resolve(Terms)
-    summary = stage(files, out, roster=roster, keys=keys, terms=terms, receiver=receiver, force=force)
+    params = given.resolve(Terms)
+    summary = stage(files, out, roster=roster, keys=keys, params=params, receiver=receiver, force=force)
     Output(as_json=json, quiet=quiet).result(summary)
 
 

@@ -26,7 +26,7 @@ from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subjects, find_subjects
 from stages.audit.surrounding_files import Given
 from stages.execution.progress import Report, silent
-from stages.recipes.workers import Workers
+from stages.execution.workers import Workers
 
 _TRIES = 3  # for files that are replaced while they are read
 _MANY_FILES = 2000  # to look at fewer takes less than to start a process

@@ -14,6 +14,8 @@ from artifacts.identity.keys import Key
 from artifacts.metadata import InputRef, Metadata
 from artifacts.places import OUTBOX
 from stages.audit.outbound import Seen
+from stages.catalogue import COMMANDS
+from stages.execution.dispatch import performer
 from stages.methods.params.encoding import Encoder
 from stages.methods.params.synthesis import Synthesis
 from stages.registry import ALGORITHMS, ENCODERS
@@ -56,17 +58,14 @@ Make = Callable[[Path], list[Path]]
 
 
 def recipe_for(recipe: Recipe) -> Make:
-    metadata = recipe.metadata
-    calls: dict[str, Callable[[Recipe, Path], list[Path]]] = {
-        "train-client": _train_client, "train-generator": _train_generator, "synthesize": _synthesize,
-        "encode": _encode,
-    }  # fmt: skip
-    if metadata.stage not in calls:
-        raise UnreplayableError(f"nothing is known of how {metadata.stage} computes")
-    return lambda out: calls[metadata.stage](recipe, out)
+    command = COMMANDS.get(recipe.metadata.stage)
+    if command is None or command.made_again_by is None:
+        raise UnreplayableError(f"nothing is known of how {recipe.metadata.stage} computes")
+    again: Callable[[Recipe, Path], list[Path]] = performer(command.made_again_by)
+    return lambda out: again(recipe, out)
 
 
-def _train_client(recipe: Recipe, out: Path) -> list[Path]:
+def train_client_again(recipe: Recipe, out: Path) -> list[Path]:
     from stages.train_client import train_client
 
     metadata = recipe.metadata
@@ -83,7 +82,7 @@ def _train_client(recipe: Recipe, out: Path) -> list[Path]:
     return found if metadata.kind == "update" else found[::-1]
 
 
-def _train_generator(recipe: Recipe, out: Path) -> list[Path]:
+def train_generator_again(recipe: Recipe, out: Path) -> list[Path]:
     from stages.generators.file import described
     from stages.train_generator import train_generator
 
@@ -95,7 +94,7 @@ def _train_generator(recipe: Recipe, out: Path) -> list[Path]:
     return [out]
 
 
-def _synthesize(recipe: Recipe, out: Path) -> list[Path]:
+def synthesize_again(recipe: Recipe, out: Path) -> list[Path]:
     from stages.generators.file import facts_in
     from stages.synthesize import synthesize
 
@@ -131,7 +130,7 @@ def _seed_of_images(recipe: Recipe, rows: int) -> int:
     raise UnreplayableError("its seed is neither 0 nor that of a private file: give it by --seed")
 
 
-def _encode(recipe: Recipe, out: Path) -> list[Path]:
+def encode_again(recipe: Recipe, out: Path) -> list[Path]:
     from stages.encode import encode
 
     params = ENCODERS.from_mapping(recipe.metadata.params)

@@ -22,7 +22,7 @@ from stages.data.images import to_pixels
 from stages.execution.progress import Report, Summary, silent
 from stages.models.file import check_images_fit, network_of, read_model, to_module
 from stages.pictures.heterogeneity import MeasuredRound, heterogeneity_picture
-from stages.recipes.files import data_file, model_file
+from stages.run_folder.files import data_file, model_file
 
 if TYPE_CHECKING:
     import torch

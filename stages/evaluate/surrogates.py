@@ -27,7 +27,7 @@ from artifacts.writing import atomic
 from stages.execution.progress import Report, Summary, silent
 from stages.pictures.surrogate_sheet import SheetRound, surrogate_sheet
 from stages.pictures.surrogates import SurrogateRound, surrogates_picture
-from stages.recipes.files import descent_file, surrogate_file
+from stages.run_folder.files import descent_file, surrogate_file
 
 _NUMBERED = re.compile(r"surrogate-(\d{4,})\.safetensors")
 _QUANTILES = {

@@ -7,13 +7,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from artifacts.errors import UsageError
-from stages.execution.progress import Summary
 
 
-def performer(reference: str) -> Callable[..., Summary]:
+def performer(reference: str) -> Callable[..., Any]:
     """The function that `module:function` names. Its module, which may need torch, is imported now and not before."""
     module, _, name = reference.partition(":")
-    function: Callable[..., Summary] = getattr(importlib.import_module(module), name)
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return function
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from artifacts.errors import UsageError
-from stages.recipes.params_file import read_mapping
+from artifacts.formats.plain_data import read_mapping
 
 _FOLDER = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".toml")

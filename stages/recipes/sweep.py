@@ -24,13 +24,13 @@ from artifacts.errors import FedsynthError, UsageError
 from artifacts.formats.plain_data import dump_yaml, parse_yaml
 from artifacts.writing import atomic, locks
 from stages.execution.progress import Report, Summary, silent
+from stages.execution.workers import Workers
 from stages.recipes.declared import parameters
 from stages.recipes.plan import check
 from stages.recipes.recipe import Recipe, assigned, canonical
 from stages.recipes.runner import begin, finish
 from stages.recipes.step import Step
 from stages.recipes.table import layout_of, write_table
-from stages.recipes.workers import Workers
 
 _LONGEST_LABEL = 200  # a file system's limit is 255 bytes
 

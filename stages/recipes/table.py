@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from artifacts.errors import UsageError
 from artifacts.formats.plain_data import read_json
 from artifacts.writing import atomic
-from stages.recipes.files import metrics_file
+from stages.run_folder.files import metrics_file
 
 if TYPE_CHECKING:
     from stages.recipes.recipe import Recipe

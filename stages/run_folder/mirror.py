@@ -21,7 +21,7 @@ from artifacts.storage.folder_state import is_ledger, states
 from artifacts.storage.remote import Found, Remote
 from artifacts.writing.scratch import cache_folder, scratch
 from stages.execution.progress import Report
-from stages.recipes.files import CONFUSION_PICTURE, CURVE, CURVE_PICTURE
+from stages.run_folder.files import CONFUSION_PICTURE, CURVE, CURVE_PICTURE
 
 # Every round adds to these. A step is done when its own file is there, and must have added to them by then.
 _REWRITTEN = (CURVE, CURVE_PICTURE, CONFUSION_PICTURE)

@@ -48,7 +48,7 @@ def collect(
     *,
     roster: Path,
     keys: Path | None = None,
-    terms: Terms | None = None,
+    params: Terms | None = None,
     receiver: str | None = None,
     force: bool = False,
 ) -> Summary:
@@ -65,10 +65,10 @@ def collect(
         raise UsageError("--keys, the round's list of keys, is needed for all but the keys themselves.")
     if receiver is not None and kind != "secagg-shares":
         raise UsageError("--for goes with shares.")
-    if terms is not None and terms != Terms() and kind != "secagg-keys":
+    if params is not None and params != Terms() and kind != "secagg-keys":
         raise UsageError("--threshold, --range, --bits and --modulus go with keys: the list of keys declares them.")
     if keys is None:
-        return _keys(_read(files, kind), known, terms or Terms(), out, force=force)
+        return _keys(_read(files, kind), known, params or Terms(), out, force=force)
     session = read_session(keys, known)
     if kind == "secagg-shares":
         return _shares(_read(files, kind, session), session, known, receiver, out, force=force)

@@ -11,8 +11,9 @@ import yaml
 
 from artifacts.formats import tensors_file
 from fedsynth_cli.commands import load
+from stages.catalogue import DECLARED
 from stages.hyperparameters import By, Variants
-from stages.recipes.declared import DECLARED, parameters
+from stages.recipes.declared import parameters
 from stages.recipes.step import Step
 from stages.registry import ALGORITHMS, ENCODERS, RULES
 

@@ -20,6 +20,7 @@ from artifacts.ledgers import chain as chains
 from artifacts.ledgers import egress, gate, lineage, receipts, spend
 from artifacts.places import RunFolder
 from fedsynth_cli.options import Given
+from stages.catalogue import DECLARED
 from stages.charging.spending import read_budget
 from stages.data.conform import Form
 from stages.data.parquet_source import Columns, load_parquet
@@ -29,7 +30,6 @@ from stages.federate.terms import read_terms
 from stages.inspect import inspect
 from stages.policy import read_policy
 from stages.privacy.events import PrivacyEvent
-from stages.recipes.declared import DECLARED
 from stages.recipes.plan import check
 from stages.recipes.recipe import load_recipe, presets
 from stages.recipes.sweep import points

@@ -79,7 +79,7 @@ class Round:
         sent = [self.up(name, "keys") for name in who or self.names]
         # A bare majority, the least that is sound: what happens at the edge is what is tested.
         usual = {"range": 1.0, "threshold": len(sent) // 2 + 1}
-        collect(sent, self.down("keys"), roster=self.roster, terms=Terms(**(usual | terms)))
+        collect(sent, self.down("keys"), roster=self.roster, params=Terms(**(usual | terms)))
 
     def shares(self, who=None):
         for name in who or self.names:

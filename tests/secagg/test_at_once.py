@@ -39,7 +39,7 @@ def test_keys_and_shares_fit_together(begin):
         for name in ("b", "c"):
             client_steps.keys(play.up(name, "keys"), round=1)
         sent = [play.up(name, "keys") for name in play.names]
-        collect(sent, play.down("keys"), roster=play.roster, terms=Terms(range=1.0))
+        collect(sent, play.down("keys"), roster=play.roster, params=Terms(range=1.0))
         shares = client_steps.shares
         assert at_once(shares, play.down("keys"), play.up("a", "shares"), roster=play.roster) >= 1
         for name in ("b", "c"):

@@ -57,7 +57,7 @@ def play(finished, tmp_path, round_class):
 
 def collect_keys(play, names=("a", "b", "c")):
     files = [play.up(name, "keys") for name in names]
-    collect(files, play.down("keys"), roster=play.roster, terms=Terms(range=1.0), force=True)
+    collect(files, play.down("keys"), roster=play.roster, params=Terms(range=1.0), force=True)
 
 
 @pytest.mark.parametrize("tensor", ["cipher_keys", "mask_keys", "signatures"])

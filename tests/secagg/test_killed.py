@@ -106,7 +106,7 @@ def finish(play, done):
         from stages.secagg.terms import Terms
 
         sent = [play.up(name, "keys") for name in play.names]
-        collect(sent, play.down("keys"), roster=play.roster, terms=Terms(range=1.0))
+        collect(sent, play.down("keys"), roster=play.roster, params=Terms(range=1.0))
     if position == 1:
         for name in others:
             client_steps.shares(play.down("keys"), play.up(name, "shares"), roster=play.roster)

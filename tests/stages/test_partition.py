@@ -16,7 +16,8 @@ from artifacts.errors import InputError, UsageError
 from artifacts.identity import keys
 from stages.data.dataset_images import load_dataset
 from stages.data.params import PartitionParams
-from stages.partition import numbered_clients, partition
+from stages.partition import partition
+from stages.run_folder.files import numbered_clients
 
 
 def rows(path):
