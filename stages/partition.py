@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,6 @@ def partition(
     """
     run = RunFolder(out)
     record = run.simulation / "partition.json"
-    replace = force or not _is_done(record, source, params, seed)
     found = load(
         source,
         root=root,
@@ -63,6 +63,8 @@ def partition(
         label_column=params.label_column,
         emnist_split=params.emnist_split,
     )
+    params = dataclasses.replace(params, **found.read_by)
+    replace = force or not _is_done(record, source, params, seed)
     strange = next((about for about in found.origins if about.custody != "public"), None)
     if strange is not None:
         raise InputError(

@@ -56,7 +56,7 @@ def client(tmp_path, digits):
 @pytest.fixture(scope="session")
 def quick():
     """Parameters of a family, small enough to train a few steps in no time."""
-    return lambda family, **changed: GENERATORS.from_mapping({**QUICK[family], **changed})
+    return lambda family, **changed: GENERATORS.from_mapping({"family": family, **QUICK.get(family, {}), **changed})
 
 
 @pytest.fixture(scope="session")

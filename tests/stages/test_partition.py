@@ -185,6 +185,8 @@ def test_natural_ids_name_the_clients_and_nobody_stands_on_both_sides(tmp_path):
     params = PartitionParams(scheme="natural", id_column="person", test_fraction=0.3)
     partition(str(tmp_path / "people.parquet"), tmp_path / "run", params=params, seed=0)
     names = {path.name for path in (tmp_path / "run/clients").iterdir()}
+    stated = json.loads((tmp_path / "run/simulation/partition.json").read_text())["params"]
+    assert (stated["id_column"], stated["image_column"], stated["label_column"]) == ("person", "image", "label")
     assert names < set(ids)
     assert len(names) == 7
     everyone = pq.read_table(tmp_path / "people.parquet").to_pylist()
