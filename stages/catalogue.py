@@ -12,7 +12,7 @@ from stages.data.params import PartitionParams
 from stages.hyperparameters import HyperParameters, Variants
 from stages.methods.params.synthesis import Synthesis
 from stages.registry import ALGORITHMS, ENCODERS, GENERATORS, NETWORKS, RULES
-from stages.secagg.terms import Terms
+from stages.secagg.terms import SecaggTerms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ COMMANDS: dict[str, Command] = {
         Command(
             name="secagg collect",
             performed_by="stages.secagg.collect:collect",
-            declared=Terms,
+            declared=SecaggTerms,
             server_sends=("secagg-keys", "secagg-shares", "secagg-survivors"),
         ),
         Command(name="secagg sum", performed_by="stages.secagg.total:secure_sum"),

@@ -56,8 +56,8 @@ def _of_clients(stage: str, kind: str) -> tuple[str | None, ...]:
     if stage == "encode":
         makers = [declared for declared in ENCODERS.classes if declared.kind == kind]
         return tuple(word for declared in makers for word in ENCODERS.words_of(declared))
-    makers = [command for command in COMMANDS.values() if command.stage == stage and kind in command.client_sends]
-    return GENERATORS.words if makers and stage == "synthesize" else tuple(command.method for command in makers)
+    commands = [command for command in COMMANDS.values() if command.stage == stage and kind in command.client_sends]
+    return GENERATORS.words if commands and stage == "synthesize" else tuple(command.method for command in commands)
 
 
 def _of_server(stage: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from artifacts.formats.safetensors_layout import TensorSpec
 from artifacts.formats.tensors_stream import TensorStream
 from artifacts.kinds import KINDS
 from stages.compression.file import sizes
-from stages.execution.dispatch import performer
+from stages.execution.dispatch import named
 from stages.nets.params import matches
 from stages.registry import ENCODERS
 
@@ -44,7 +44,7 @@ def misfits(found: TensorStream, labels: NDArray[Any] | None, model: KnownModel 
         yield from _foreign(_shapes(found), model.shapes, partial=kind.partial)
     check = next((one.checked_by for one in ENCODERS.classes if one.kind == kind.name), None)
     if check is not None:
-        yield from performer(check)(found, labels, model)
+        yield from named(check)(found, labels, model)
 
 
 def _foreign(shapes: Shapes, wanted: Shapes, *, partial: bool) -> Iterator[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class Source:
     train: LabelledImages
     test: LabelledImages | None
     origins: tuple[Metadata, ...] = ()
-    read_by: Mapping[str, str] = field(default_factory=dict)
+    read_by: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.test is not None and self.test.images.shape[1:] != self.train.images.shape[1:]:

@@ -17,7 +17,7 @@ from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.kinds import KINDS
 from artifacts.metadata import InputRef, Metadata
 from stages.declared import check_params
-from stages.execution.dispatch import performer
+from stages.execution.dispatch import named
 from stages.execution.versions import versions
 from stages.models.file import check_fits, round_of
 from stages.nets.params import matches
@@ -72,7 +72,7 @@ def read_update(path: Path, model: TensorArtifact, *, states: bool = False) -> T
         check_claims(path, metadata, model)
         encoder = ENCODERS.chosen({"method": metadata.method})
         assert encoder.decoded_by is not None  # as its kind says
-        decoded: TensorArtifact = performer(encoder.decoded_by)(path, model)
+        decoded: TensorArtifact = named(encoder.decoded_by)(path, model)
         return decoded
 
     def fits(metadata: Metadata, specs: Sequence[TensorSpec]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.catalogue import COMMANDS
-from stages.execution.dispatch import performer
+from stages.execution.dispatch import named, performer
 from stages.execution.progress import Summary
 from stages.recipes.declared import parameters
 from stages.recipes.step import Step
@@ -29,7 +29,7 @@ def perform(step: Step, root: Path) -> Summary:
     if command.declared is None:
         arguments |= step.params
     else:
-        facts = performer(command.facts_from)(root / step.inputs[0]) if command.facts_from is not None else None
+        facts = named(command.facts_from)(root / step.inputs[0]) if command.facts_from is not None else None
         arguments["params"] = parameters(step, facts)
     return function(**arguments, out=root / (step.out_folder or step.out), force=True)
 

@@ -16,7 +16,7 @@ from artifacts.formats.plain_data import dump_yaml, parse_yaml
 from stages.catalogue import DECLARED
 from stages.plugins import require
 from stages.recipes.expressions import evaluated, is_expression
-from stages.recipes.layers import Layer, layers, presets_of, recipe_path, suggested
+from stages.recipes.layers import RecipeLayer, layers, presets_of, recipe_path, suggested
 from stages.recipes.params_file import plugins_in
 
 STAGES = (*DECLARED, "evaluate", "plateau")
@@ -165,7 +165,7 @@ def load_recipe(name: str, preset: str | None = None) -> Recipe:
     return without_idle(replace(recipe_of(values, path), origins=origins))
 
 
-def _put_over(values: dict[str, Any], origins: dict[str, Origin], layer: Layer, rank: int) -> None:
+def _put_over(values: dict[str, Any], origins: dict[str, Origin], layer: RecipeLayer, rank: int) -> None:
     """The layer's values over those below, a section key by key."""
     for key, value in layer.values.items():
         if key in STAGES and isinstance(value, Mapping):

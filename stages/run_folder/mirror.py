@@ -18,7 +18,7 @@ from artifacts.ledgers import chain
 from artifacts.metadata import MetadataError
 from artifacts.places import OUTBOX, RunFolder
 from artifacts.storage.folder_state import is_ledger, states
-from artifacts.storage.remote import Found, Remote
+from artifacts.storage.remote import Remote, StoredFile
 from artifacts.writing.scratch import cache_folder, scratch
 from stages.execution.progress import Report
 from stages.run_folder.files import CONFUSION_PICTURE, CURVE, CURVE_PICTURE
@@ -83,7 +83,7 @@ class Mirror:
         self._ledgers[name] = remote.put(chain.snapshot(self.root / name))
 
 
-def fetch_run(place: Remote, root: Path) -> dict[str, Found]:
+def fetch_run(place: Remote, root: Path) -> dict[str, StoredFile]:
     """Fetch a folder, and write the keys of a simulation anew where there are none."""
     files = place.fetch_folder(root)
     for record in root.rglob("simulation/partition.json"):

@@ -19,7 +19,7 @@ from artifacts.identity import keys, roster
 from artifacts.ledgers import chain as chains
 from artifacts.ledgers import egress, gate, lineage, receipts, spend
 from artifacts.places import RunFolder
-from fedsynth_cli.options import Given
+from fedsynth_cli.options import GivenOptions
 from stages.catalogue import DECLARED
 from stages.charging.spending import read_budget
 from stages.data.conform import Form
@@ -196,7 +196,7 @@ def recipe(path):
 
 def params(path):
     for command, declared in DECLARED.items():
-        Given(command, {}, path, None).resolve(declared)
+        GivenOptions(command, {}, path, None).resolve(declared)
 
 
 def png(path):
