@@ -11,7 +11,6 @@ from artifacts.ledgers import spend
 from artifacts.metadata import Metadata
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages, to_pixels
-from stages.data.sources import load
 from stages.keygen import settle
 from stages.nets.generator_params import ImageShape
 from stages.registry import GENERATORS
@@ -34,17 +33,6 @@ def write_client(folder, content, name="00"):
     settle(folder / name / "private" / "client.key", keys.simulated(0, f"client {name}"), force=False)
     (folder / name / "outbox").mkdir()
     return path
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    """As in the stages: two threads on a shared machine are several times slower, and other bits."""
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def digits():
-    return load("digits").train
 
 
 @pytest.fixture

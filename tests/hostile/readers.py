@@ -56,7 +56,7 @@ class Reader:
 
 
 def table(forge) -> dict[str, Reader]:
-    """`forge`: the module tests/artifacts/forge.py."""
+    """`forge`: the module tests/support/forge.py."""
     sealed, footer = functools.partial(seal_tensors, forge), functools.partial(put_metadata, forge)
     signed, rechained = functools.partial(sign_lines, forge), functools.partial(chain_lines, forge)
     value = (FedsynthError, ValueError)

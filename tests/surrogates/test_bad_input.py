@@ -17,23 +17,6 @@ ENCODE = {
 SERVER = ["--rule", "fedlap", "--server-steps", 2, "--images-per-class", 2]
 
 
-@pytest.fixture
-def refused(fedsynth, forge):
-    """Run a command that must be refused: the exit code, a line or two, and nothing written or lost."""
-
-    def call(folder, *arguments, code, said):
-        before = forge.snapshot(folder)
-        found, out, err = fedsynth(*arguments)
-        assert found == code, f"exit code {found}, expected {code}: {err or out}"
-        assert said in err, err
-        lines = err.strip().splitlines()
-        assert 1 <= len(lines) <= 2 and lines[0].startswith("fedsynth: ") and "Traceback" not in err
-        assert forge.snapshot(folder) == before
-        return err
-
-    return call
-
-
 # The client.
 
 
