@@ -273,7 +273,7 @@ class Variants(Generic[H]):
 def stated(declared: type[H] | Variants[H], values: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> H:
     """The parameters as a file states them: every one that had an effect, spelt as its stage spells it.
 
-    Whoever reads a file that leaves one out would have to guess how it was made, and is refused (`ValueError`).
+    Of a file that leaves one out nobody could say how it was made: it is refused (`ValueError`).
     """
     made = declared.from_mapping(values, facts)
     said = made.to_json()

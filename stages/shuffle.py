@@ -1,6 +1,6 @@
 """`shuffle`: the clients' synthetic datasets, mixed over all contributors and split into parts (Fedssyn, lines 8–9).
 
-The images never stand in memory as a whole: of each row a few numbers do, the image itself goes through a file. No
+The images are never in memory as a whole: of each row a few numbers are, the image itself goes through a file. No
 row's origin can be told from its part, its place in it, the row groups or the metadata.
 """
 
@@ -128,9 +128,7 @@ def _contributor(found: DatasetStream) -> str:
     if place is not None and place.outbox == path.absolute().parent and place.base.parent.name == "clients":
         folder = place.base.name
         if folder != metadata.client:
-            raise InputError(
-                f"{path} says it is from client {metadata.client!r}, but stands in the outbox of {folder!r}."
-            )
+            raise InputError(f"{path} says it is from client {metadata.client!r}, but is in the outbox of {folder!r}.")
     return metadata.client
 
 

@@ -58,7 +58,7 @@ class StoredFile:
 
 
 class _Store:
-    """What stands before the name in a URL, and the file system that reaches it, which is made when it is used."""
+    """What precedes the name in a URL, and the file system that reaches it, which is made when it is used."""
 
     def __init__(self, scheme: str, authority: str, options: str) -> None:
         self.scheme, self.authority, self.options = scheme, authority, options

@@ -241,7 +241,7 @@ def _echo(quiet: bool) -> Echo:
 
 
 def _now(output: Output, summary: dict[str, Any]) -> None:
-    """Whoever started a service waits for this line."""
+    """The program that started a service waits for this line."""
     output.result(summary)
     sys.stdout.flush()
 

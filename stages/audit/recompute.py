@@ -115,7 +115,7 @@ def synthesize_again(recipe: Remaking, out: Path) -> list[Path]:
 
 
 def _seed_of_images(recipe: Remaking, rows: int) -> int:
-    """The seed stands nowhere in what leaves; but the salt of the commitment was derived from it, under the key."""
+    """The seed is nowhere in what leaves; but the salt of the commitment was derived from it, under the key."""
     metadata = recipe.metadata
     (reference,) = metadata.inputs
     generator = recipe.path_of(reference, None)

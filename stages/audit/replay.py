@@ -3,7 +3,7 @@
 All of it happens in a folder of the auditor's, which others cannot look into and which is deleted afterwards (privacy
 contract, rule 26): nothing is written into what is audited. The spend ledger is copied there: an identical computation
 is free, and if one is not identical, the charge is made in the copy and dies with it. The key is not: a link to it
-stands there, which is no key if the folder outlives its process.
+is there, which is no key if the folder outlives its process.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def server_models(folder: RunFolder, rounds: Sequence[int]) -> dict[int, Path]:
 
 
 def _data(folder: RunFolder) -> _Data:
-    # Whoever has no data of their own, like the central party that trains on pooled synthetic data, is no client here.
+    # A party without data of its own, like the central one that trains on pooled synthetic data, is no client here.
     names = [path for name in folder.client_names() if (path := folder.root / data_file(name)).exists()]
     if not names:
         raise InputError(f"{folder.clients} holds no private/data.parquet: there is nothing to measure.")

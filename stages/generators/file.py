@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from stages.methods.generator_training import Generator
 
 CLASS_COUNTS = "class_counts"
-PROGRESS = "progress"  # stands in the params of a checkpoint, never in those of a finished generator
+PROGRESS = "progress"  # is in the params of a checkpoint, never in those of a finished generator
 _SHAPE = tuple(field.name for field in dataclasses.fields(ImageShape))
 
 
 def generator_params(params: GeneratorTraining, shape: ImageShape, class_names: Sequence[str]) -> dict[str, Any]:
-    """What stands in a generator's metadata: enough to build it anew."""
+    """What is in a generator's metadata: enough to build it anew."""
     return {**params.to_json(), **{k: getattr(shape, k) for k in _SHAPE}, "class_names": list(class_names)}
 
 

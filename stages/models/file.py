@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def model_params(net: Network, shape: InputShape) -> dict[str, Any]:
-    """What stands in a model's metadata: enough to build the network anew."""
+    """What is in a model's metadata: enough to build the network anew."""
     return {**{f"net_{k}": v for k, v in net.to_json().items()}, **{k: getattr(shape, k) for k in SHAPE}}
 
 

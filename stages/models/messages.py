@@ -81,7 +81,7 @@ def read_update(path: Path, model: TensorArtifact, *, states: bool = False) -> T
         check_fits({spec.name: spec for spec in specs}, exchanged(model), path, partial=states)
 
     artifact = tensors_file.read(path, fits=fits)
-    # A message may travel in half precision; whoever reads it goes on in single.
+    # A message may travel in half precision; the reader goes on in single.
     return replace(
         artifact, tensors={name: array.astype(np.float32, copy=False) for name, array in artifact.tensors.items()}
     )

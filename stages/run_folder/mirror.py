@@ -1,7 +1,7 @@
 """A run folder in an object store: worked on in a private folder, and copied up file by file.
 
 The store alone counts: what is not there was never done, and is done again, to the same bytes. Files go up in the order
-in which they were written, ledgers before everything else, so that no file stands in an outbox there without its entry.
+in which they were written, ledgers before everything else, so that no file is in an outbox there without its entry.
 Keys stay: those of a simulation come again from its seed.
 """
 

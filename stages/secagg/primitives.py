@@ -1,7 +1,7 @@
 """The cryptography of secure aggregation, all of it the `cryptography` library's, each key with one purpose.
 
 X25519 (RFC 7748) and HKDF-SHA256 agree on keys, ChaCha20-Poly1305 (RFC 8439) encrypts shares, ChaCha20 expands masks,
-Ed25519 (RFC 8032) signs. Whatever a key is used for stands in its HKDF label, with the session, so that nothing from
+Ed25519 (RFC 8032) signs. Whatever a key is used for is in its HKDF label, with the session, so that nothing from
 one round, direction or pair fits another. Secrets come from the operating system.
 """
 

@@ -326,6 +326,6 @@ def _check_finite(weights: Mapping[str, torch.Tensor]) -> None:
 
 
 def _told(sources: Sequence[TensorArtifact]) -> tuple[str, ...]:
-    """What the sets told goes into the model, but for the numbers that stand beside them."""
+    """What the sets told goes into the model, but for the numbers that are beside them."""
     told = {name for source in sources for name in source.metadata.disclosures}
     return tuple(sorted(told - {"num_examples", "radius", "layer_norms"}))

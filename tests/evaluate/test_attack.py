@@ -157,7 +157,7 @@ def test_refusals(fedsynth, attacked, finished_run, tmp_path):
         place = tmp_path / folder / "x"
         for words in (["-o", place], ["-o", out, "--picture", place]):
             code, _, err = fedsynth("evaluate", model, message, *how, *against, *words)
-            assert (code, "may not stand in" in err) == (2, True), err
+            assert (code, "may not be in" in err) == (2, True), err
 
 
 def test_private_images_must_be_there(fedsynth, attacked, dataset, tmp_path):

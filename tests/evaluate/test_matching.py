@@ -179,7 +179,7 @@ def test_refusals(fedsynth, parts, fedlap_run, finished_run, tmp_path):
         place = tmp_path / folder / "x"
         for words in (["-o", place], ["-o", out, "--picture", place], ["-o", out, "--csv", place]):
             code, _, err = fedsynth("evaluate", model, data, "--matching", sent, *words)
-            assert (code, "may not stand in" in err) == (2, True), err
+            assert (code, "may not be in" in err) == (2, True), err
 
 
 @pytest.mark.parametrize(

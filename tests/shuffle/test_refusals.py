@@ -103,7 +103,7 @@ def test_a_file_in_the_outbox_of_another_client(federation, refused):
     federation.send_all(3)
     federation.send("07", 3, path=federation.path("01"))
     text = refused(3, *federation.sent)
-    assert "says it is from client '07', but stands in the outbox of '01'" in text
+    assert "says it is from client '07', but is in the outbox of '01'" in text
 
 
 def test_a_file_carried_elsewhere_is_taken_at_its_word(federation, fedsynth):
