@@ -78,7 +78,7 @@ class TestTensors(FormatContract):
     readers = (tensors_file.read, tensors_file.read_header)
 
     def write(self, path, forge):
-        forge.write_tensors(path, {"a": np.ones(2, "f4"), "n": np.array(3)}, kind="state", custody="outbound",
+        forge.write_tensors(path, {"a": np.ones(2, "f4"), "n": np.array(3, "f4")}, kind="state", custody="outbound",
                             client="00", disclosures=("update",))  # fmt: skip
 
 

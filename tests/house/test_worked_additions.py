@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
+pytestmark = pytest.mark.slow  # ten seconds on a core of its own
 
 KIND = {
     "artifacts/kinds.py": (
