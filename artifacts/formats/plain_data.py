@@ -125,5 +125,5 @@ def _integer(text: str) -> int:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise ValueError("a key stands twice in one JSON object")
+        raise ValueError("a key occurs twice in one JSON object")
     return result

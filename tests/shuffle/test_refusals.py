@@ -134,7 +134,7 @@ def test_images_or_classes_of_another_kind(federation, refused, changes, what):
 
 def test_a_dataset_of_no_rows_is_held_to_the_same(federation, refused):
     params = {"num_classes": 3, "channels": 3, "height": 2, "width": 2, "class_names": ["cat", "dog", "owl"]}
-    federation.send("00", 0, params=params)
+    federation.send("00", 0, params={**params, "labels": "frequency"})
     federation.send("01", 3)
     assert "has other channels than" in refused(3, *federation.sent)
     assert "has other channels than" in refused(3, *reversed(federation.sent))
