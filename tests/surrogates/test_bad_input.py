@@ -264,7 +264,7 @@ def test_a_set_that_was_matched_in_a_smaller_ball_is_left_out(base, tmp_path, re
             "-o",
             out,
             code=3,
-            said="--rho must be" if rho else "within ρ = ",
+            said="--rho must be" if rho else "it does not say 'rho'",
         )
     code, _, err = fedsynth(*words, "--rho", 4, "-o", tmp_path / "near.safetensors")
     assert code == 0, err
