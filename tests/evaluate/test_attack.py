@@ -71,7 +71,8 @@ def test_a_proxy_of_nothing_is_no_better_than_the_yardstick(fedsynth_json, attac
     start = tensors_file.read(attacked["model"])
     about = Metadata(
         kind="proxy", stage="encode", method="tofu", custody="outbound", client="00", round=1, versions={},
-        params=ENCODERS.from_mapping({"method": "tofu", "images": 8}).to_json(), inputs=(lineage.by_digest(start, "model"),),
+        params=ENCODERS.from_mapping({"method": "tofu", "images": 8}).to_json(),
+        inputs=(lineage.by_digest(start, "model"),),
     )  # fmt: skip
     path = tmp_path / "00/outbox/proxy.safetensors"
     path.parent.mkdir(parents=True)
