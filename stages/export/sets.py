@@ -22,7 +22,7 @@ SETS = ("dataset", "surrogate")
 
 
 @dataclass(frozen=True)
-class Described:
+class CatalogueEntry:
     """A file with its name as seen from PATH, and what a catalogue says of it."""
 
     who: str
@@ -65,12 +65,14 @@ class Described:
         return said
 
 
-def described(facts: Facts, kinds: tuple[str, ...]) -> list[Described]:
+def described(facts: Facts, kinds: tuple[str, ...]) -> list[CatalogueEntry]:
     """The files of these kinds, in order; one at least."""
     found = []
     for who, path, metadata in facts.metadata():
         if metadata.kind in kinds:
-            found.append(Described(who, _seen_from(facts, path), path, path.stat().st_size, sha256_file(path), metadata))
+            found.append(
+                CatalogueEntry(who, _seen_from(facts, path), path, path.stat().st_size, sha256_file(path), metadata)
+            )
     if not found:
         what = f"a {facts.file.metadata.kind}" if facts.run is None else "a folder without one"
         raise InputError(f"{facts.path} is {what}: this format describes a {' or a '.join(kinds)}.")

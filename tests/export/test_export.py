@@ -9,6 +9,7 @@ from artifacts.digests import sha256_file
 from stages.export.document import documents
 
 FOLDERS = [name for name, one in documents().items() if "folder" in one.subjects and "key" not in one.needs]
+PLAIN = [name for name in FOLDERS if name != "croissant"]  # of a run without synthetic sets
 OUT = {name: f"out{one.endings[0]}" if one.endings else "out" for name, one in documents().items()}
 
 
@@ -43,10 +44,8 @@ def test_the_same_files_give_the_same_bytes_wherever_they_are(fedsynth, said, wi
     assert "private/" not in text
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", PLAIN)
 def test_no_seed_no_private_metric_and_no_rejected_file_is_in_it(fedsynth, said, finished_run, tmp_path, name):
-    if name == "croissant":
-        pytest.skip("the run has no synthetic set")
     run = tmp_path / "run"
     shutil.copytree(finished_run, run)
     (run / "metrics/attack.json").write_text(json.dumps({"custody": "private", "attack": "x", "secret-figure": 0.987}))
@@ -72,7 +71,7 @@ def forget(run, client):
     (place / "egress.jsonl").write_text("".join(lines[:-1]))
 
 
-@pytest.mark.parametrize("name", [name for name in FOLDERS if name != "croissant"])
+@pytest.mark.parametrize("name", PLAIN)
 def test_under_secret_sampling_it_does_not_depend_on_who_took_part(fedsynth, said, run_copy, tmp_path, name):
     recipe = run_copy / "simulation/recipe.yaml"
     recipe.write_text(recipe.read_text().replace("weights: uniform", "rule: dp-mean"))
@@ -107,10 +106,10 @@ def test_a_file_that_is_private_is_refused(fedsynth, finished_run, tmp_path):
         ("run", "--format dp-card --delta 2 -o card.md", 2, "between 0 and 1"),
         ("run", "--format satre --license x -o record.json", 2, "--license goes with --format croissant"),
         ("run", "--format hf-card --license x -o README.md", 3, "is about one file"),
-        ("run", "--format satre -o run/clients/00/outbox/record.json", 2, "may not stand in an outbox"),
+        ("run", "--format satre -o run/clients/00/outbox/record.json", 2, "may not be in an outbox"),
         ("run", "--format satre -o run", 2, "ends in .json"),
         ("run", "--format satre -o taken.json", 3, "already exists. Add --force"),
-        ("run/public/model-0000.safetensors", "--format dp-card --delta 1e-5 --trust ab -o c.md", 2, "for the audit of"),
+        ("run/public/model-0000.safetensors", "--format dp-card --delta 1e-5 --trust a -o c.md", 2, "for the audit of"),
         ("run", "--format croissant --license x --date y --publisher z --url u -o c.json", 3, "dataset or a surrogate"),
     ],
 )  # fmt: skip

@@ -46,7 +46,7 @@ for row in itertools.islice(found.records("rows-0"), 2):
     assert all(row.startswith("(8, 8)") for row in rows)
 
 
-def test_rocrate_loads_the_crate_and_its_validator_has_no_complaint(foreign, export, finished_run):
+def test_rocrate_loads_the_crate_and_the_workflow_inside_it(foreign, export, finished_run):
     folder = export(finished_run, "ro-crate", out="crate") / "data"
     script = """
 import sys

@@ -10,7 +10,7 @@ from stages.export.text import as_json
 
 if TYPE_CHECKING:
     from stages.export.facts import Facts
-    from stages.export.sets import Described
+    from stages.export.sets import CatalogueEntry
 
 VERSION = "http://mlcommons.org/croissant/1.1"
 _RAI = "http://mlcommons.org/croissant/RAI/1.0"
@@ -37,7 +37,7 @@ _CONTEXT: dict[str, Any] = {
     "description": {"@container": "@language"},
     "name": {"@container": "@language"},
 }
-_FORMATS = {"dataset": "application/vnd.apache.parquet", "surrogate": "application/octet-stream"}
+_FORMATS = {"dataset": "application/x-parquet", "surrogate": "application/octet-stream"}
 
 
 def _make(facts: Facts) -> Mapping[str, bytes]:
@@ -46,7 +46,7 @@ def _make(facts: Facts) -> Mapping[str, bytes]:
     return {"": as_json(_croissant(facts, described(facts, SETS)))}
 
 
-def _croissant(facts: Facts, sets: Sequence[Described]) -> dict[str, Any]:
+def _croissant(facts: Facts, sets: Sequence[CatalogueEntry]) -> dict[str, Any]:
     said = facts.said
     privacy = list(dict.fromkeys(words for one in sets for words in one.privacy(said.delta)))
     return {
@@ -71,12 +71,12 @@ def _croissant(facts: Facts, sets: Sequence[Described]) -> dict[str, Any]:
         "rai:personalSensitiveInformation": privacy,
         "rai:dataLimitations": [
             "Rare groups of the private data may be missing or distorted, and were not measured here.",
-            "A set that trains a model well need not look like the data, and statistics of it are not those of the data.",
+            "A set that trains a model well need not look like the data, and its statistics are not those of the data.",
         ],
     }
 
 
-def _file(number: int, one: Described) -> dict[str, Any]:
+def _file(number: int, one: CatalogueEntry) -> dict[str, Any]:
     about = one.metadata
     derived = [
         {"@id": f"urn:sha256:{reference.sha256}"}
@@ -99,7 +99,7 @@ def _file(number: int, one: Described) -> dict[str, Any]:
     }
 
 
-def _rows(number: int, one: Described) -> dict[str, Any]:
+def _rows(number: int, one: CatalogueEntry) -> dict[str, Any]:
     """Images and labels of a Parquet file, as Hugging Face lays them out."""
     name, source = f"rows-{number}", {"fileObject": {"@id": f"file-{number}"}}
     labels = ", ".join(map(str, one.metadata.params["class_names"]))

@@ -35,7 +35,7 @@ _TO_WRITE = {
 _IMPLEMENTATION = {
     "mechanism": "Contributions are clipped, summed in 64-bit floating point, and Gaussian noise is added.",
     "randomness": "Noise, sampling and all randomness of single records come from ChaCha20 under a secret key of "
-    "the client's; the guarantee is computational, and whoever has the key can remove the "
+    "the client's; the guarantee is computational, and anyone with the key can remove the "
     "noise.",
     "floating point": "Noised values are rounded to a public grid, so that their low bits tell nothing.",
     "side channels": "How long a computation takes is outside the guarantee.",
@@ -144,7 +144,9 @@ def _markdown(card: Mapping[str, Any]) -> Iterator[str]:
     yield f"{counted(about['files'], 'file')}, {human_bytes(about['bytes'])}: {plain(', '.join(about['kinds']))}."
     yield from (f"Left out: {words}." for words in card["left_out"])
     yield from ("", "## Guarantee", "")
-    if not card["mechanisms"]:
+    if not card["guarantees"]:
+        yield from ("Nothing here is charged to a client: it is public, or made from no private data.", "")
+    elif not card["mechanisms"]:
         yield "Nothing that left carries noise: **ε is ∞**, there is no limit on what it tells about a person."
         yield ""
     rows = [[g["who"], g["unit"] or "–", g["holds"], _epsilon(g["epsilon"], "pld"), _epsilon(g["epsilon"], "rdp"),

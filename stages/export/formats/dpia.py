@@ -99,5 +99,5 @@ DOCUMENT = Document(
     make=_make,
     subjects=("folder",),
     endings=(".md",),
-    needs={"delta": "the risk to a person is told as an ε"},
+    needs={"delta": "the risk to a person is stated as an ε"},
 )

@@ -10,7 +10,7 @@ from stages.export.text import as_markdown, plain, table
 
 if TYPE_CHECKING:
     from stages.export.facts import Facts
-    from stages.export.sets import Described
+    from stages.export.sets import CatalogueEntry
 
 
 def _make(facts: Facts) -> Mapping[str, bytes]:
@@ -19,7 +19,7 @@ def _make(facts: Facts) -> Mapping[str, bytes]:
     return {"": as_markdown(_lines(facts, described(facts, (*SETS, "model"))[0]))}
 
 
-def _front_matter(facts: Facts, one: Described) -> dict[str, Any]:
+def _front_matter(facts: Facts, one: CatalogueEntry) -> dict[str, Any]:
     about = one.metadata
     tags = ["federated-learning", "fedsynth", *(["differential-privacy"] if about.privacy else [])]
     front: dict[str, Any] = {"license": "other", "license_name": "as-linked", "license_link": facts.said.license}
@@ -33,7 +33,7 @@ def _front_matter(facts: Facts, one: Described) -> dict[str, Any]:
     }
 
 
-def _lines(facts: Facts, one: Described) -> Iterator[str]:
+def _lines(facts: Facts, one: CatalogueEntry) -> Iterator[str]:
     import yaml
 
     about = one.metadata

@@ -1,7 +1,7 @@
 """`--format model-signing`: an OpenSSF model signature over one file or a whole outbox, with an elliptic-curve key.
 
-The bundle is that of model-signing 1.0: a Sigstore bundle with a DSSE envelope over an in-toto statement that lists every
-file by its SHA-256. ECDSA is made without random numbers (RFC 6979): the same files and key give the same bytes.
+The bundle is that of model-signing 1.0: a Sigstore bundle with a DSSE envelope over an in-toto statement that lists
+every file by its SHA-256. ECDSA is made without random numbers (RFC 6979): the same files and key give the same bytes.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ SPECIFICATION, PROFILE = "https://w3id.org/ro/crate/1.2", "https://w3id.org/5s-c
 _WORKFLOW = "https://w3id.org/workflowhub/workflow-ro-crate/1.0"
 _PHASES = "https://w3id.org/shp#"
 _STATUS = "http://schema.org/{}ActionStatus"
+_OUTCOMES = {"Completed": "approved", "Failed": "failed", "Potential": "pending"}
 _STAGES, _RECORD, _METADATA = "stages.json", "record.json", "ro-crate-metadata.json"
 _BAGIT = b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
 _SOFTWARE, _POLICY, _RUN, _LANGUAGE = "#fedsynth", "#policy", "#run", "#stages"
@@ -102,7 +103,7 @@ def _crate(facts: Facts, found: Mapping[str, Any]) -> dict[str, Any]:
         "description": "Rules, thresholds, noise, versions and decision for each release (SATRE 2.0, 3.3.09).",
         "encodingFormat": "application/json",
     }
-    people = [
+    people: list[dict[str, Any]] = [
         {"@id": publisher, "@type": "Organization", "name": said.publisher},
         {"@id": project, "@type": "Project", "name": said.project, "member": [_to(publisher)]},
         {
@@ -113,7 +114,7 @@ def _crate(facts: Facts, found: Mapping[str, Any]) -> dict[str, Any]:
             "memberOf": [_to(project)],
         },
     ]
-    things = [
+    things: list[dict[str, Any]] = [
         {"@id": PROFILE, "@type": "Profile", "name": "Five Safes RO-Crate profile"},
         {"@id": _WORKFLOW, "@type": "CreativeWork", "name": "Workflow RO-Crate", "version": "1.0"},
         {"@id": _SOFTWARE, "@type": "SoftwareApplication", "name": "fedsynth", "provider": _to(publisher),
@@ -156,19 +157,15 @@ def _phases(facts: Facts, found: Mapping[str, Any], publisher: str, *, failed: b
     checked = passed and bool(decided) and all(by in ("rules", "person") for by in decided)
     by_person = "person" in decided
     check = "Completed" if passed else "Failed" if failed else "Potential"
+    sign_off = "Completed" if agreed else "Potential"
     disclosure = "Failed" if failed else "Completed" if checked else "Potential"
+    checker = publisher if by_person else _SOFTWARE
+    also, policy = [_to("workflow/"), _to("#project")], {"instrument": _to(_POLICY)}
     return [
-        _assess("check", "CheckValue", f"Digests of all files against the ledgers: {_words(check)}", check, _SOFTWARE),
-        _assess("signoff", "SignOff", f"Sign-off by the participants' policies: {_words('Completed' if agreed else '')}",
-                "Completed" if agreed else "Potential", publisher, [_to("workflow/"), _to("#project")])
-        | {"instrument": _to(_POLICY)},
-        _assess("disclosure", "DisclosureCheck", f"Disclosure check of what left: {_words(disclosure)}", disclosure,
-                publisher if by_person else _SOFTWARE) | {"instrument": _to(_POLICY)},
-    ]  # fmt: skip
-
-
-def _words(status: str) -> str:
-    return {"Completed": "approved", "Failed": "failed"}.get(status, "pending")
+        _assess("check", "CheckValue", "Digests of all files against the ledgers", check, _SOFTWARE),
+        _assess("signoff", "SignOff", "Sign-off by the participants' policies", sign_off, publisher, also) | policy,
+        _assess("disclosure", "DisclosureCheck", "Disclosure check of what left", disclosure, checker) | policy,
+    ]
 
 
 def _assess(
@@ -178,7 +175,7 @@ def _assess(
         "@id": f"#{name}",
         "@type": "AssessAction",
         "additionalType": _to(f"{_PHASES}{phase}"),
-        "name": words,
+        "name": f"{words}: {_OUTCOMES[status]}",
         "object": [_to("./"), *also],
         "agent": _to(agent),
         "actionStatus": _STATUS.format(status),

@@ -1,7 +1,7 @@
 """`--format sacro`: what left as ACRO's results.json (pass, fail, review), and a target.yaml for SACRO-ML's attacks.
 
-No pickle. Probabilities of the model on private records are private: the environment that holds the records adds them to
-the folder as CSV, and target.yaml has the places for them.
+No pickle. Probabilities of the model on private records are private: the environment that holds the records adds them
+to the folder as CSV, and target.yaml has the places for them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _result(number: int, release: Mapping[str, Any], facts: Facts) -> dict[str, 
 
 
 def _status(release: Mapping[str, Any], facts: Facts) -> tuple[str, str]:
-    """fail: a finding of the audit is about it; review: something in it has no ε; pass: all of it has, or needs none."""
+    """fail: the audit found a failure in it; review: something in it has no ε; pass: all of it has, or needs none."""
     findings = facts.audited.findings if facts.audited is not None else []
     owner = f"/{release['participant']}/" if len(facts.sent) > 1 else "/"
     for finding in findings:
