@@ -76,7 +76,7 @@ test-exports: $(EXPORTS)/.installed $(SACRO)/.installed ## documents of `export`
 $(EXPORTS)/.installed: $(EVERYTHING)
 	$(BIN)/python -m venv --clear $(EXPORTS)
 	$(EXPORTS)/bin/python -m pip install $(QUIET) --disable-pip-version-check \
-	  mlcroissant==1.1.1 rocrate==0.16.0 model-signing==1.1.1 pyopenssl acro==1.0.2
+	  'mlcroissant[image,parquet]==1.1.1' rocrate==0.16.0 model-signing==1.1.1 pyopenssl acro==1.0.2
 	@touch $@
 
 $(SACRO)/.installed: $(EVERYTHING)
