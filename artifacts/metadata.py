@@ -25,9 +25,7 @@ MAX_ROUND = 10**9
 _MOST_REMEMBERED = 1 << 14  # characters: whatever the file, little is kept of it
 _MOST_FORMS = 512
 # What differs from file to file of a run: values that are digests or salts, and the round. No keys: these are sorted.
-_DIFFERS = re.compile(
-    r'"(?:([0-9a-f]{64})"(?=[,}\]])|([0-9a-f]{32})"(?=[,}\]])|round":(?:0|[1-9][0-9]{0,8})(?=[,}]))'
-)
+_DIFFERS = re.compile(r'"(?:([0-9a-f]{64})"(?=[,}\]])|([0-9a-f]{32})"(?=[,}\]])|round":(?:0|[1-9][0-9]{0,8})(?=[,}]))')
 _MARKS = {1: "\0", 2: "\1", None: "\2"}  # by the group that was found
 _good_forms: set[str] = set()
 _CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
