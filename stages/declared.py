@@ -53,18 +53,22 @@ def undeclared(metadata: Metadata) -> str | None:
         return "it names a processor, but torch, whose results depend on that, did not make it"
     stage, method, kind, plugins = metadata.stage, metadata.method, metadata.kind, records()
     if metadata.custody == "outbound":
-        methods = _of_clients(stage, kind, plugins)
+        methods = _methods(stage, kind, plugins)
         if not methods:
             return f"no stage {stage!r} of a client makes a {kind}"
         if method not in methods:
             return f"a {kind} is made by {' or '.join(map(str, methods))}, not by {method!r}"
-    elif kind not in _of_server(stage, plugins):
+    elif kind not in _of_server(stage):
         return f"no stage {stage!r} of the server sends a {kind}"
     return _misspelt(stage, method, canonical_json(dict(metadata.params)), plugins)
 
 
 @lru_cache  # an audit asks for every file
-def _of_clients(stage: str, kind: str, _plugins: tuple[str, ...]) -> tuple[str | None, ...]:
+def _methods(stage: str, kind: str, _plugins: tuple[str, ...]) -> tuple[str | None, ...]:
+    return _of_clients(stage, kind)
+
+
+def _of_clients(stage: str, kind: str) -> tuple[str | None, ...]:
     """The methods by which a client's stage makes a file of this kind."""
     if stage == "encode":
         makers = [declared for declared in ENCODERS.classes if declared.kind == kind]
@@ -74,8 +78,7 @@ def _of_clients(stage: str, kind: str, _plugins: tuple[str, ...]) -> tuple[str |
     return _CLIENTS.get(stage, {}).get(kind, ())
 
 
-@lru_cache
-def _of_server(stage: str, _plugins: tuple[str, ...]) -> tuple[str, ...]:
+def _of_server(stage: str) -> tuple[str, ...]:
     """The kinds that a stage of the server may send. An aggregated update is not among them: it stays there."""
     if stage == "encode":
         return tuple(declared.kind for declared in ENCODERS.classes if declared.by_server)
