@@ -134,8 +134,9 @@ def plan(
 
             def noise_for(count: int) -> float:
                 """With the same ε over so many steps."""
-                options = {"delta": delta, "sampling_rate": sampling_rate, "steps": count, "adjacency": adjacency}
-                return calibrated(result.by(by), **options, by=by)
+                return calibrated(
+                    result.by(by), delta=delta, sampling_rate=sampling_rate, steps=count, adjacency=adjacency, by=by
+                )
 
             setting = Setting(
                 dimension=dimension, clip_norm=clip_norm, noise_multiplier=sigma, batch_size=batch_size,

@@ -21,7 +21,7 @@ from stages.privacy.events import PrivacyEvent
 
 DELTA = 1e-5
 NAMES = ["insel-4711", "insel-0815", "kanton-99", "kanton-7", "patient-é"]
-WHOSE = [NAMES[row * row % 7 % 5] for row in range(40)]
+WHOSE = [NAMES[row * row % 11 % 5] for row in range(40)]
 DP = ("--noise-multiplier", 2, "--sampling-rate", 0.3, "--local-steps", 3, "--batch-size", 2, "--learning-rate", 0.5)
 
 
