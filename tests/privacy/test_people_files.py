@@ -226,7 +226,7 @@ def test_partition_never_splits_a_person(source, done, tmp_path, scheme):
             homes.setdefault(name, set()).add(path)
         if found.content.units is not None:
             assert len(set(zip(names, found.content.units.tolist(), strict=True))) == len(set(names))
-    assert homes.keys() == set(NAMES) and all(len(paths) == 1 for paths in homes.values())
+    assert homes.keys() == set(WHOSE) and all(len(paths) == 1 for paths in homes.values())
 
 
 def load_images(source):
