@@ -248,8 +248,8 @@ def _show_units(console: Console, result: dict[str, Any]) -> None:
     lines = [f"δ = {result['delta']:g}. Over all that left: {files:,} file{'s' if files != 1 else ''}."]
     for row in result["units"]:
         for why in row["why"]:
-            more = f" (and {len(why['files']) - 1:,} more)" if len(why["files"]) > 1 else ""
-            where = f"{why['files'][0]}{more}: " if why["files"] else ""
+            others = f" (and {len(why['files']) - 1:,} more)" if len(why["files"]) > 1 else ""
+            where = f"{why['files'][0]}{others}: " if why["files"] else ""
             lines.append(f"∞ for one {row['unit']}: {where}{why['reason']}.")
         if row["unit"] == "person" and row["if_disjoint"] != row["epsilon"]:
             disjoint = _number(row["if_disjoint"]["pld"])

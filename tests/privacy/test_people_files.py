@@ -92,7 +92,7 @@ def test_whose_rows_they_are_is_never_outbound(hospital):
     assert dataset_file.read_sealed(path).payload_sha256 != dataset_file.read_sealed(hospital.data).payload_sha256
 
 
-def test_from_ingest_to_the_report(hospital, done, fedsynth, fedsynth_json, monkeypatch):
+def test_from_ingest_to_the_report(hospital, done, fedsynth, monkeypatch):
     """One round for people: event, ledger, account, audit, report and budget say so, and no id leaves."""
     seen = []
     real = private_gradients
@@ -124,9 +124,9 @@ def test_from_ingest_to_the_report(hospital, done, fedsynth, fedsynth_json, monk
     half = epsilon([planned(sampling_rate=0.3, noise_multiplier=1.0, steps=3)], delta=DELTA).pld
     assert units["person"]["epsilon"]["pld"] == cost and units["record"]["epsilon"]["pld"] == half > cost
     assert units["client"]["epsilon"]["pld"] == "inf"
-    audit = fedsynth_json("audit", hospital.root, "--delta", DELTA)
-    assert audit["passed"], audit
-    assert "person" in json.dumps(audit)
+    code, out, _ = fedsynth("audit", hospital.root, "--delta", DELTA, "--json")
+    assert code == 0, out
+    assert '"person"' in out
     page = hospital.root / "report.html"
     done("report", hospital.root, "--delta", DELTA, "-o", page)
     assert "a person" in page.read_text() or "one person" in page.read_text()
@@ -235,7 +235,7 @@ def load_images(source):
 
 
 def test_partition_refuses_a_client_that_has_half_of_a_person(source, fedsynth, tmp_path):
-    table = pq.read_table(source).append_column("ward", pa.array(["a", "b"] * 20))
+    table = pq.read_table(source).append_column("ward", pa.array(["a", "b", "c", "d"] * 10))
     pq.write_table(table, source)
     words = ("--scheme", "natural", "--id-column", "ward", "--unit-column", "patient_id", "-o", tmp_path / "run")
     code, _, err = fedsynth("partition", source, *words)
