@@ -214,10 +214,10 @@ def _show(console: Console, result: dict[str, Any]) -> None:
         disjoint, together = total["if_disjoint"]["pld"], total["if_one_is_in_all"]["pld"]
         several = "has several records" if total["unit"] == "record" else ""
         if len(result["clients"]) > 1:
-            more = f" Whoever {several} has more at stake." if several else ""
+            stake = f" Whoever {several} has more at stake." if several else ""
             lines.append(
                 f"Over all clients, for one {total['unit']}: {_number(disjoint)} if no person is in two clients' data, "
-                f"{_number(together)} if one may be in all.{more}"
+                f"{_number(together)} if one may be in all.{stake}"
             )
         else:
             who = f"{several}, or is in others' data, too," if several else "is in others' data, too,"
