@@ -57,10 +57,10 @@ def done(fedsynth):
 @pytest.fixture
 def hospital(client, source, done):
     """Client 00 with its data ingested by person, by the command line."""
-    schema = client.root / "schema.yaml"
-    schema.write_text("classes: ['0','1','2','3','4','5','6','7','8','9']\nchannels: 1\nheight: 8\nwidth: 8\n")
+    public = client.root / "public/test.parquet"
+    client.write(public, client.digits.take(np.arange(100, 110)), custody="public", client=None)
     client.data = client.private("people.parquet")
-    done("ingest", source, "--unit-column", "patient_id", "--schema", schema, "-o", client.data)
+    done("ingest", source, "--unit-column", "patient_id", "--like", public, "-o", client.data)
     return client
 
 
