@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import math
+from typing import get_args
 
 import pytest
 import yaml
@@ -41,6 +42,13 @@ def test_a_card_has_the_epsilon_unit_adjacency_and_trust_of_the_files(export, no
     assert {"unit", "adjacency", "delta", "guarantees", "trust", "composition", "implementation", "empirical_bound",
             "without_noise", "mechanisms"} <= card.keys()  # fmt: skip
     assert {"dp_flavor", "model", "privacy_unit", "epsilon", "mechanisms"} <= card["registry"].keys()
+
+
+def test_a_card_has_words_for_every_unit_adjacency_and_trust():
+    from stages.export.formats.dp_card import ADJACENCY, TRUST, UNITS
+    from stages.privacy.events import Adjacency, Trust, Unit
+
+    assert [set(words) for words in (UNITS, ADJACENCY, TRUST)] == [set(get_args(w)) for w in (Unit, Adjacency, Trust)]
 
 
 def test_a_card_says_infinity_where_nothing_has_noise(export, finished_run):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 UNITS = {
     "record": "one record of one client. A person with several records, or in several clients' data, has more at stake",
+    "person": "all records of one person at one client. A person who is known to several clients has more at stake",
     "client": "everything that one client has",
 }
 ADJACENCY = {
