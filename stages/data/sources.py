@@ -8,26 +8,21 @@ them (see `images`), and nothing is downloaded unless that was asked for.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from artifacts.errors import InputError, UsageError
 from artifacts.metadata import Metadata
 from artifacts.storage.fetched import fetched
 from artifacts.storage.url import is_url
 from stages.data.attributes import parse_attributes
-from stages.data.conform import Form, collect
+from stages.data.conform import Form
 from stages.data.folder_source import load_folder
 from stages.data.images import LabelledImages
 from stages.data.parquet_source import Columns, is_parquet, load_parquet
-from stages.data.torchvision_source import FOLDERS, load_torchvision
+from stages.registry import SOURCES
 
-NAMES = ("digits", *FOLDERS)
-"""The sources that have a name; all else is a path. A folder of the same name is written `./digits`."""
-
-_TORCHVISION_OPTIONS = {"--root", "--download"}
 _PARQUET_OPTIONS = {"--id-column", "--by", "--image-column", "--label-column"}
 
 
@@ -66,7 +61,8 @@ def load(
     """Read a source.
 
     `root` is the folder of torchvision's datasets; `download` allows them to be fetched into it. The column options
-    are those of Parquet; `id_column` or `by` fills `train.ids`. An option that the source has no use for is a
+    are those of Parquet; `id_column` or `by` fills `train.ids`. What is no name in `SOURCES` is a path; a folder of
+    such a name is written `./digits`. An option that the source has no use for is a
     `UsageError`.
     """
     given = {
@@ -81,15 +77,10 @@ def load(
     form = Form(size=image_size, channels=channels)
     origins: tuple[Metadata, ...] = ()
     test: LabelledImages | None
-    if source == "digits":
-        _refuse_unused(source, given, set())
-        train, test = _digits(form), None
-    elif source in FOLDERS:
-        _refuse_unused(source, given, _TORCHVISION_OPTIONS | ({"--emnist-split"} if source == "emnist" else set()))
-        if root is None:
-            needs = FOLDERS[source]
-            raise UsageError(f"{source} needs --root, the folder that holds {needs}, or that --download fills.")
-        train, test = load_torchvision(source, root, download, emnist_split or "balanced", form)
+    if source in SOURCES.words:
+        named = SOURCES.from_mapping({"source": source})
+        _refuse_unused(source, given, named.takes)
+        train, test = named.read(form, root=root, download=download, emnist_split=emnist_split)
     elif is_url(source):
         with fetched(source) as path:
             return load(
@@ -116,14 +107,10 @@ def load(
         raise InputError(f"{source}: {error}.") from error
 
 
-def _digits(form: Form) -> LabelledImages:
-    """The 1,797 handwritten digits, 8×8, inside scikit-learn's wheel; their 17 grey levels spread over 0…255."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
-    names = tuple(str(name) for name in bunch.target_names)
-    return LabelledImages(collect(images, len(images), form), bunch.target.astype(np.int64), names)
+def plugin_of(source: str) -> dict[str, str]:
+    """Which plug-in the source is by, as a record states it; empty where it is by none."""
+    found = SOURCES.chosen({"source": source}).plugin if source in SOURCES.words else None
+    return {"plugin": str(found)} if found is not None else {}
 
 
 def _existing(source: str) -> Path:
@@ -134,10 +121,10 @@ def _existing(source: str) -> Path:
         raise InputError(f"{source}: neither a .parquet file nor a folder.")
     if "/" in source or path.suffix:
         raise InputError(f"{source}: no such file or folder.")
-    raise UsageError(f"unknown source {source!r}; known: {', '.join(NAMES)}, a Parquet file, a folder of images.")
+    raise UsageError(f"unknown source {source!r}; known: {', '.join(SOURCES.words)}, a Parquet file, a folder of images.")
 
 
-def _refuse_unused(source: str, given: dict[str, bool], used: set[str]) -> None:
+def _refuse_unused(source: str, given: dict[str, bool], used: Collection[str]) -> None:
     unused = [option for option, is_given in given.items() if is_given and option not in used]
     if unused:
         raise UsageError(f"{unused[0]} does not apply to the source {source}.")
