@@ -1,10 +1,9 @@
 """Networks that somebody brings: what a plug-in costs, and per-example gradients for each kind of layer.
 
 The first row trains the same perceptron as a plug-in and built in, by `train-client` from files to file: goal, no
-difference. Then, for each kind of layer, the clipped sum of a batch of 64 by whichever way is chosen (ours in one batched
-pass, Opacus' function for that layer within our two passes, or torch's `vmap`), against Opacus' own module with its
-hooks, and against `vmap` alone, which cannot run recurrent layers. The way is chosen by kind of layer and is the fastest
-of the three by these rows.
+difference. Then, for each kind of layer, the clipped sum of a batch of 64 by whichever way is chosen (ours in one
+batched pass, Opacus' function for that layer within our two passes, or torch's `vmap`), against Opacus' own module with
+its hooks, and against `vmap` alone, which cannot run recurrent layers. Opacus' sums are float32, ours float64.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from stages.train_client import train_client
 
 TITLE = "Networks of one's own"
 _BATCH = 64
-_PLUGIN = '''
+_PLUGIN = """
 from dataclasses import dataclass
 from typing import Literal
 from stages.hyperparameters import hyper
@@ -49,7 +48,7 @@ class Own(Network):
     def build(shape):
         from stages.nets.small import mlp
         return mlp(shape, 64, 1)
-'''
+"""
 
 
 class _Recurrent(nn.Module):
@@ -78,6 +77,7 @@ _LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "group norm, 32 channels": (lambda: nn.GroupNorm(8, 32), _IMAGE),
     "layer norm, 64": (lambda: nn.LayerNorm(64), _SEQUENCE),
     "embedding, 1,000 rows of 32": (lambda: nn.Embedding(1000, 32), (16,)),
+    "embedding with padding, the same": (lambda: nn.Embedding(1000, 32, padding_idx=0), (16,)),
     "attention, 4 heads of 16": (lambda: _Attention(nn.MultiheadAttention(64, 4, batch_first=True)), _SEQUENCE),
     "LSTM, 64 units": (lambda: _Recurrent(nn.LSTM(64, 64, batch_first=True)), _SEQUENCE),
     "GRU, 64 units": (lambda: _Recurrent(nn.GRU(64, 64, batch_first=True)), _SEQUENCE),
@@ -100,8 +100,8 @@ def measure(setting: Setting) -> Iterator[Row]:
         taken = take_turns(sides, turns, clock=cpu_seconds)
         what = f"{name}: {' and '.join(sorted(set(step.ways().values())))}"
         yield compared(what, "Opacus' hooks", taken["ours"], taken["hooks"])
-        if "vmap" in taken:
-            yield compared(what, "torch's vmap", taken["ours"], taken["vmap"], goal=1.0)
+        if "vmap" in taken and not what.endswith(": vmap"):
+            yield compared(what, "torch's vmap", taken["ours"], taken["vmap"])
 
 
 def _plugin(folder: Path, turns: int, steps: int) -> Row:
@@ -125,7 +125,9 @@ def _plugin(folder: Path, turns: int, steps: int) -> Row:
 class _Step:
     def __init__(self, module: nn.Module, shape: tuple[int, ...]) -> None:
         self.module = module
-        self._x = torch.randint(1000, (_BATCH, *shape)) if isinstance(module, nn.Embedding) else torch.randn(_BATCH, *shape)
+        self._x = (
+            torch.randint(1000, (_BATCH, *shape)) if isinstance(module, nn.Embedding) else torch.randn(_BATCH, *shape)
+        )
         self._weights = {name: weight.detach() for name, weight in module.named_parameters()}
 
     def _loss(self, weights: dict[str, Tensor], x: Tensor) -> Tensor:

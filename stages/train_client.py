@@ -105,7 +105,8 @@ def train_client(
     module = to_module(start, where)
     if unfit := params.unfit(trained(module)):
         raise UsageError(f"--algorithm {params.algorithm}: {unfit}.")
-    private, ways = None, {}
+    private = None
+    ways: dict[str, list[str]] = {}
     if isinstance(params, BatchTraining) and params.is_private:
         ways = check_network(module, params, network, shape)
         refuse_repetition(data, [dataset.sha256 for dataset in described])

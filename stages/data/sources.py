@@ -20,6 +20,7 @@ from stages.data.attributes import parse_attributes
 from stages.data.conform import Form
 from stages.data.folder_source import load_folder
 from stages.data.images import LabelledImages
+from stages.data.named_source import Asked
 from stages.data.parquet_source import Columns, is_parquet, load_parquet
 from stages.registry import SOURCES
 
@@ -80,7 +81,7 @@ def load(
     if source in SOURCES.words:
         named = SOURCES.from_mapping({"source": source})
         _refuse_unused(source, given, named.takes)
-        train, test = named.read(form, root=root, download=download, emnist_split=emnist_split)
+        train, test = named.read(Asked(form=form, root=root, download=download, emnist_split=emnist_split))
     elif is_url(source):
         with fetched(source) as path:
             return load(
@@ -121,7 +122,9 @@ def _existing(source: str) -> Path:
         raise InputError(f"{source}: neither a .parquet file nor a folder.")
     if "/" in source or path.suffix:
         raise InputError(f"{source}: no such file or folder.")
-    raise UsageError(f"unknown source {source!r}; known: {', '.join(SOURCES.words)}, a Parquet file, a folder of images.")
+    raise UsageError(
+        f"unknown source {source!r}; known: {', '.join(SOURCES.words)}, a Parquet file, a folder of images."
+    )
 
 
 def _refuse_unused(source: str, given: dict[str, bool], used: Collection[str]) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from artifacts.errors import FedsynthError, InputError
 from artifacts.writing import locks
-from stages.execution.progress import Report, Summary, silent
 from stages import plugins
+from stages.execution.progress import Report, Summary, silent
 from stages.federate.client_app import client_app
 from stages.federate.server import serve_held
 from stages.federate.server_app import GridChannel

@@ -42,7 +42,10 @@ Slopes = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 class Layer:
-    """One call; `way` says whose gradients it has. `forward` returns the output and what `backward` needs; that returns slopes of x, weight and bias."""
+    """One call. `forward` returns the output and what `backward` needs; that returns slopes of x, weight and bias.
+
+    `way` says whose gradients it has: ours, or Opacus'.
+    """
 
     way = "batched"
 

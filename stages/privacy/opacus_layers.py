@@ -1,10 +1,10 @@
-"""Layers whose per-example gradients are Opacus': embeddings, layer norm, convolutions of one and of three dimensions.
+"""Layers whose per-example gradients are Opacus': recurrent ones, and embeddings with a row that stays as it is.
 
-Opacus has a function for each kind of layer (`GradSampleModule.GRAD_SAMPLERS`) that makes per-example gradients from
-the layer's input and the slopes of its output. Here it is called for one call of a layer within the two passes of
-`example_gradients`; clipping and noise are ours as for all others. Which kinds are left to Opacus was measured
-(benchmarks/plugin_layers.py). Recurrent layers, which `vmap` cannot run at all, are replaced by Opacus' own, made of
-linear layers.
+`vmap` cannot run torch's recurrent layers, and gives a gradient to the padding row of all examples but the first.
+Opacus has layers of its own for the former, made of linear ones, and a function for the latter, which makes per-example
+gradients from the layer's input and the slopes of its output (`GradSampleModule.GRAD_SAMPLERS`). Both run within the
+two passes of `example_gradients`; clipping and noise are ours as for all others. Opacus' functions for convolutions,
+layer norm and plain embeddings took 1.1 to 4 times as long as `vmap` (benchmarks/plugin_layers.py), and are not used.
 """
 
 from __future__ import annotations
@@ -22,99 +22,25 @@ from torch.overrides import TorchFunctionMode
 from stages.privacy.example_layers import Call, Layer, Notes, Slopes
 
 
-class _Sampled(Layer):
-    """`stand_in` is the module that Opacus' function asks about the layer; it has the weights of the call."""
-
+class _PaddedEmbedding(Layer):
     way = "opacus"
 
-    def _samples(self, stand_in: nn.Module, x: Tensor, slopes: Tensor, examples: int) -> tuple[Tensor, Tensor | None]:
-        from opacus.grad_sample import GradSampleModule
-
-        stand_in.weight = nn.Parameter(self._weight)
-        stand_in.bias = None if self._bias is None else nn.Parameter(self._bias)
-        found: Mapping[Any, Tensor] = GradSampleModule.GRAD_SAMPLERS[type(stand_in)](stand_in, [x], slopes)
-
-        def of(parameter: Any) -> Tensor:
-            return found[parameter].reshape(examples, -1, *parameter.shape).sum(1)
-
-        return of(stand_in.weight), None if self._bias is None else of(stand_in.bias)
-
-
-class _Embedding(_Sampled):
-    def __init__(self, notes: Notes, name: str, bias: str | None, fixed: int | None) -> None:
+    def __init__(self, notes: Notes, name: str, bias: str | None, padding: int) -> None:
         super().__init__(notes, name, bias)
-        self._fixed = fixed  # the row that stays as it is, of which Opacus' function does not know
+        self._padding = padding
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         return (F.embedding(x, self._weight),)
 
     def backward(self, slopes: Tensor, x: Tensor, _kept: Sequence[Tensor], _needs_x: bool) -> Slopes:
-        with torch.device("meta"):
-            stand_in = nn.Embedding(*self._weight.shape)
+        from opacus.grad_sample import GradSampleModule
+
+        layer = nn.Embedding.from_pretrained(self._weight, freeze=False)
         rows = x.reshape(len(x), -1)
-        of_weight, _ = self._samples(stand_in, rows, slopes.reshape(*rows.shape, -1), len(x))
-        if self._fixed is not None:
-            of_weight[:, self._fixed] = 0.0
-        return None, of_weight, None
-
-
-class _LayerNorm(_Sampled):
-    def __init__(self, notes: Notes, name: str, bias: str | None, eps: float) -> None:
-        super().__init__(notes, name, bias)
-        self._eps = eps
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return torch.native_layer_norm(x, self._weight.shape, self._weight, self._bias, self._eps)
-
-    def backward(self, slopes: Tensor, x: Tensor, kept: Sequence[Tensor], needs_x: bool) -> Slopes:
-        shape = self._weight.shape
-        with torch.device("meta"):
-            stand_in = nn.LayerNorm(shape, eps=self._eps)
-        of_weight, of_bias = self._samples(stand_in, x, slopes, len(x))
-        of_x = None
-        if needs_x:
-            wanted = (True, False, False)
-            back = torch.ops.aten.native_layer_norm_backward(slopes, x, shape, *kept, self._weight, self._bias, wanted)
-            of_x = back[0]
-        return of_x, of_weight, of_bias
-
-
-class _Convolution(_Sampled):
-    """Of one or three dimensions."""
-
-    def __init__(self, notes: Notes, name: str, bias: str | None, how: tuple[Any, ...], groups: int) -> None:
-        super().__init__(notes, name, bias)
-        self._how, self._groups = how, groups  # stride, padding, dilation
-        self._dims = self._weight.dim() - 1  # channels included
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        stride, padding, dilation = self._how
-        none = (0,) * len(stride)
-        output = torch.convolution(
-            self._folded(x), self._weight, self._bias, stride, padding, dilation, False, none, self._groups
-        )
-        return (output.reshape(*x.shape[: -self._dims], *output.shape[1:]),)
-
-    def backward(self, slopes: Tensor, x: Tensor, _kept: Sequence[Tensor], needs_x: bool) -> Slopes:
-        stride, padding, dilation = self._how
-        kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(stride) - 1]
-        maps, onto = self._folded(x), self._folded(slopes)
-        with torch.device("meta"):
-            stand_in = kind(
-                maps.shape[1], onto.shape[1], self._weight.shape[2:], stride, padding, dilation, self._groups
-            )
-        of_weight, of_bias = self._samples(stand_in, maps, onto, len(x))
-        of_x = None
-        if needs_x:
-            none, wanted = (0,) * len(stride), (True, False, False)
-            back = torch.ops.aten.convolution_backward(
-                onto, maps, self._weight, None, stride, padding, dilation, False, none, self._groups, wanted
-            )
-            of_x = back[0].reshape(x.shape)
-        return of_x, of_weight, of_bias
-
-    def _folded(self, x: Tensor) -> Tensor:
-        return x.reshape(-1, *x.shape[-self._dims :])
+        sampler: Callable[..., Mapping[Any, Tensor]] = GradSampleModule.GRAD_SAMPLERS[nn.Embedding]
+        found = sampler(layer, [rows], slopes.reshape(*rows.shape, -1))[layer.weight]
+        found[:, self._padding] = 0.0  # of which Opacus' function does not know
+        return None, found, None
 
 
 def _embedding(
@@ -126,47 +52,12 @@ def _embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Call | None:
-    """Opacus' function does not know of the other options."""
-    if max_norm is not None or scale_grad_by_freq or sparse:
+    if padding_idx is None or max_norm is not None or scale_grad_by_freq or sparse:
         return None
-    return input, weight, None, lambda notes, name, own: _Embedding(notes, name, own, padding_idx)
+    return input, weight, None, lambda notes, name, own: _PaddedEmbedding(notes, name, own, padding_idx)
 
 
-def _layer_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],  # noqa: ARG001  (the weight's)
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Call | None:
-    """Opacus' function needs a bias."""
-    if weight is None or bias is None:
-        return None
-    return input, weight, bias, lambda notes, name, own: _LayerNorm(notes, name, own, eps)
-
-
-def _convolution(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Call | None:
-    if isinstance(padding, str):
-        return None
-    dims = weight.dim() - 2
-    how = tuple((value,) * dims if isinstance(value, int) else tuple(value) for value in (stride, padding, dilation))
-    return input, weight, bias, lambda notes, name, own: _Convolution(notes, name, own, how, groups)
-
-
-READERS: dict[Any, Callable[..., Call | None]] = {
-    F.embedding: _embedding,
-    F.layer_norm: _layer_norm,
-    F.conv1d: _convolution,
-    F.conv3d: _convolution,
-}
+READERS: dict[Any, Callable[..., Call | None]] = {F.embedding: _embedding}
 
 
 class TakenApart(TorchFunctionMode):
@@ -238,11 +129,13 @@ _RECURRENT = {torch.lstm: "LSTM", torch.gru: "GRU", torch.rnn_tanh: "RNN_TANH", 
 def _recurrent(
     mode: str, inputs: int, units: int, layers: int, bias: bool, batch_first: bool, both_ways: bool
 ) -> nn.Module:
-    from opacus.layers.dp_rnn import DPRNNBase
+    from opacus.layers import DPGRU, DPLSTM, DPRNN
 
+    kind = {"LSTM": DPLSTM, "GRU": DPGRU}.get(mode, DPRNN)
+    options = {"nonlinearity": mode.removeprefix("RNN_").lower()} if kind is DPRNN else {}
     with torch.device("meta"), _WithoutWeights():
-        module: nn.Module = DPRNNBase(
-            mode, inputs, units, layers, bias=bias, batch_first=batch_first, bidirectional=both_ways
+        module: nn.Module = kind(
+            inputs, units, layers, bias=bias, batch_first=batch_first, bidirectional=both_ways, **options
         )
     return module
 

@@ -64,15 +64,15 @@ def _modules():
             return self.last(torch.tanh(self.row(rows(x)) + self.place(places)).mean(1))
 
     class Pixels(nn.Module):
-        def __init__(self, c, h, w, classes):
+        def __init__(self, *shape):
             super().__init__()
-            self.level, self.last = nn.Embedding(17, 8), nn.Linear(8, classes)
+            self.level, self.last = nn.Embedding(17, 8), nn.Linear(8, shape[-1])
 
         def forward(self, x):
             return self.last(self.level((x.flatten(1) * 8 + 8).clamp(0, 16).long()).mean(1))
 
     class Attention(nn.Module):
-        def __init__(self, c, h, w, classes):
+        def __init__(self, c, _, w, classes):
             super().__init__()
             self.row, self.last = nn.Linear(c * w, 8), nn.Linear(8, classes)
             self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
@@ -82,7 +82,7 @@ def _modules():
             return self.last(self.attention(t, t, t, need_weights=False)[0].mean(1))
 
     class Recurrent(nn.Module):
-        def __init__(self, layer, c, h, w, classes):
+        def __init__(self, layer, c, _, w, classes):
             super().__init__()
             self.layer, self.last = layer(c * w, 8, batch_first=True), nn.Linear(8, classes)
 
@@ -121,17 +121,23 @@ def _modules():
             return self.last(torch.relu(h) if float(x.mean()) > 0 else torch.tanh(h))
 
     def two_parts(c, h, w, classes):
-        return Net(nn.Sequential(nn.Flatten(), nn.Linear(c * h * w, 8), nn.ReLU()), nn.Sequential(nn.Linear(8, classes)))
+        return Net(
+            nn.Sequential(nn.Flatten(), nn.Linear(c * h * w, 8), nn.ReLU()), nn.Sequential(nn.Linear(8, classes))
+        )
 
     def layers(*middle, channels=8, bias=True):
         def make(c, h, w, classes):
             head = nn.Linear(channels * h * w, classes, bias=bias)
-            return nn.Sequential(nn.Conv2d(c, channels, 3, padding=1, bias=bias), nn.ReLU(), *middle, nn.Flatten(), head)
+            return nn.Sequential(
+                nn.Conv2d(c, channels, 3, padding=1, bias=bias), nn.ReLU(), *middle, nn.Flatten(), head
+            )
 
         return make
 
     def along_rows(c, h, w, classes):
-        return nn.Sequential(nn.Flatten(1, 2), nn.Conv1d(c * h, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * w, classes))
+        return nn.Sequential(
+            nn.Flatten(1, 2), nn.Conv1d(c * h, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * w, classes)
+        )
 
     def normed(c, h, w, classes):
         return nn.Sequential(nn.Flatten(), nn.Linear(c * h * w, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, classes))

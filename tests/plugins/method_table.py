@@ -1,6 +1,6 @@
 """One real step of every method on every kind of network, through the stages; and the table of it in the docs.
 
-    python tests/plugins/method_table.py        # write docs/networks.md anew
+python tests/plugins/method_table.py        # write docs/networks.md anew
 """
 
 import re
@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/networks.md"
 OWN = Path(__file__).with_name("kinds_of_networks.py")
 BEGIN, END = "<!-- written by tests/plugins/method_table.py -->", "<!-- end -->"
 
-_VIT = "trunk.class_token,trunk.conv_proj.*,trunk.encoder.pos_embedding,trunk.encoder.layers.encoder_layer_?.*,*_layer_10.*"
+_VIT = "trunk.class_token,trunk.conv_proj.*,*.pos_embedding,*.encoder_layer_?.*,*.encoder_layer_10.*"
 # As a row of the table has it: options of `init-model`, and the side of the images.
 NETWORKS = {
     "`softmax`": ({"arch": "softmax"}, 16),
@@ -50,7 +50,7 @@ NETWORKS = {
     "own: `F.hardsigmoid`": ({"arch": "own-fused"}, 16),
     "own: a branch by pixel values": ({"arch": "own-branching"}, 16),
 }  # fmt: skip
-SMALL = ("`convnet`", "own: batch norm", "own: embedding of pixels", "own: LSTM", "own: `F.hardsigmoid`")
+SMALL = ("own: embedding of pixels", "own: LSTM")
 
 _NOISE = {"noise_multiplier": 1.0, "clip_norm": 1.0, "sampling_rate": 0.05}
 

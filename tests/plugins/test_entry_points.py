@@ -1,10 +1,12 @@
 """An installed distribution with an entry point in each group: networks, algorithms, generators, encoders, sources."""
 
+import json
 import sys
 
 import pytest
 
 from artifacts.formats import tensors_file
+from fedsynth_cli.app import run as run_command_line
 from stages.plugins import families
 
 HEAD = """
@@ -65,7 +67,7 @@ from stages.registry import SOURCES
 class Theirs(NamedSource):
     source: Literal["their-images"] = hyper("their-images", "their-images: stripes")
 
-    def read(self, form, *, root, download, emnist_split):
+    def read(self, asked):
         rows = np.arange(60)
         images = np.zeros((60, 1, 8, 8), np.uint8)
         images[rows, 0, rows % 8] = 200
@@ -97,29 +99,47 @@ def install(tmp_path, monkeypatch):
         sys.modules.pop(module, None)
 
 
-@pytest.fixture
-def begun(tmp_path, fedsynth_json):
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
     """Data, a model and an update of fedsynth's own, in the places of one client."""
-    run = tmp_path / "run"
-    fedsynth_json("partition", "digits", "--clients", "20", "-o", run)
+    run = tmp_path_factory.mktemp("entry points") / "run"
     model, private = run / "public/model.safetensors", run / "clients/00/private"
-    fedsynth_json("init-model", "--arch", "softmax", "--like", run / "public/test.parquet", "-o", model)
     update = private / "update.safetensors"
-    fedsynth_json("train-client", model, private / "data.parquet", "--local-steps", "1", "-o", update)
+    for words in (
+        ["partition", "digits", "--clients", "20", "-o", run],
+        ["init-model", "--arch", "softmax", "--like", run / "public/test.parquet", "-o", model],
+        ["train-client", model, private / "data.parquet", "--local-steps", "1", "-o", update],
+    ):
+        assert run_command_line([*map(str, words), "--quiet"]) == 0
     return run, model, private, update
 
 
+WORDS = {
+    "networks": "their-net",
+    "algorithms": "their-algorithm",
+    "generators": "their-vae",
+    "encoders": "their-method",
+    "sources": "their-images",
+}
+
+
 def command(family, begun):
-    """A real command that uses the plug-in's member, and the file that it writes."""
+    """A real command that uses the plug-in's member, by which option, and the file that it writes."""
     run, model, private, update = begun
-    data = private / "data.parquet"
+    data, own = private / "data.parquet", private / f"{family}.safetensors"
+    train = ["train-client", model, data, "--local-steps", "1"]
     return {
-        "networks": (["init-model", "--arch", "their-net", "--like", run / "public/test.parquet"], run / "public/own.safetensors"),
-        "algorithms": (["train-client", model, data, "--algorithm", "their-algorithm", "--local-steps", "1"], private / "own.safetensors"),
-        "generators": (["train-generator", data, "--family", "their-vae", "--steps", "1", "--filters", "4"], private / "own.safetensors"),
-        "encoders": (["encode", model, update, "--method", "their-method"], run / "clients/00/outbox/own.safetensors"),
-        "sources": (["partition", "their-images", "--clients", "2"], run.with_name("stripes")),
-    }[family]  # fmt: skip
+        "networks": (["init-model", "--like", run / "public/test.parquet"], "--arch", run / "public/own.safetensors"),
+        "algorithms": (train, "--algorithm", own),
+        "generators": (["train-generator", data, "--steps", "1", "--filters", "4"], "--family", own),
+        "encoders": (["encode", model, update], "--method", run / "clients/00/outbox/own.safetensors"),
+        "sources": (["partition"], None, run.with_name("stripes")),
+    }[family]
+
+
+def line(family, begun):
+    words, option, out = command(family, begun)
+    return [*words, *([option] if option else []), WORDS[family], *(["--clients", "2"] if not option else [])], out
 
 
 def test_these_are_all_groups():
@@ -129,14 +149,12 @@ def test_these_are_all_groups():
 @pytest.mark.parametrize("family", SOURCES)
 def test_a_distribution_brings_one(family, install, begun, fedsynth):
     name = install(family)
-    words, out = command(family, begun)
+    words, out = line(family, begun)
     code, _, err = fedsynth(*words, "-o", out)
     assert code in (2, 3) and "their" in err, "nothing is loaded because it is installed"
     code, _, err = fedsynth(*words, "-o", out, "--plugin", name)
     assert code == 0, err
     if family == "sources":
-        import json
-
         record = json.loads((out / "simulation/partition.json").read_text())["plugin"]
     else:
         params = tensors_file.read_header(out)[0].params
@@ -166,17 +184,15 @@ def test_a_distribution_that_fails_on_import_leaves_nothing(install, fedsynth):
     assert code == 0 and "their-net" not in out
 
 
-def test_a_model_whose_tensors_do_not_fit_its_network(install, begun, fedsynth):
-    """The file is whole and signed for by its digest; but the plug-in's network has other shapes than it says."""
+def test_a_model_whose_tensors_do_not_fit_its_network(install, begun, fedsynth, monkeypatch):
+    """The file is whole; but the plug-in's network has other tensors today than it had when it was made."""
     run, *_ = begun
-    name = install("networks", text=HEAD + SOURCES["networks"].replace("shape.num_classes)", "shape.num_classes, bias=len(__import__('os').environ.get('NO_BIAS', '')) == 0)"))
-    words, out = command("networks", begun)
+    bias = "shape.num_classes, bias='NO_BIAS' not in __import__('os').environ)"
+    name = install("networks", text=HEAD + SOURCES["networks"].replace("shape.num_classes)", bias))
+    words, out = line("networks", begun)
+    out = out.with_name("fitting.safetensors")
     assert fedsynth(*words, "-o", out, "--plugin", name)[0] == 0
-    import os
-
-    os.environ["NO_BIAS"] = "1"
-    try:
-        code, _, err = fedsynth("evaluate", out, run / "public/test.parquet", "-o", run / "metrics.json", "--plugin", name)
-    finally:
-        del os.environ["NO_BIAS"]
-    assert code == 3 and "does not fit the model" in err and not (run / "metrics.json").exists()
+    monkeypatch.setenv("NO_BIAS", "1")
+    metrics = run / "metrics.json"
+    code, _, err = fedsynth("evaluate", out, run / "public/test.parquet", "-o", metrics, "--plugin", name)
+    assert code == 3 and "does not fit the model" in err and not metrics.exists()

@@ -4,6 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
 import yaml
 
 PAGE = Path(__file__).parents[2] / "docs/own-network.md"
@@ -15,6 +16,7 @@ def blocks():
     return [re.sub(r"^    ", "", found, flags=re.M) for found in re.findall(r"(?:^    .*\n|^\n(?=    ))+", text, re.M)]
 
 
+@pytest.mark.slow
 def test_its_files_and_commands(fedsynth, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = []
@@ -32,6 +34,7 @@ def test_its_files_and_commands(fedsynth, tmp_path, monkeypatch):
     made = Path("Makefile.own").read_text()
     assert f"FEDSYNTH ?= fedsynth --plugin {tmp_path / 'my_net.py'}\n" in made
     (record,) = yaml.safe_load(Path("app/fedsynth_app/federation.yaml").read_text())["recipe"]["plugins"]
-    assert re.fullmatch("my_net sha256:[0-9a-f]{64}", record) and str(tmp_path) not in Path(
-        "app/fedsynth_app/federation.yaml"
-    ).read_text()
+    assert (
+        re.fullmatch("my_net sha256:[0-9a-f]{64}", record)
+        and str(tmp_path) not in Path("app/fedsynth_app/federation.yaml").read_text()
+    )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from stages.data.conform import Form, collect
+from stages.data.conform import collect
 from stages.data.images import LabelledImages
-from stages.data.named_source import NamedSource
+from stages.data.named_source import Asked, NamedSource
 from stages.hyperparameters import hyper
 from stages.registry import SOURCES
 
@@ -22,12 +21,10 @@ class Digits(NamedSource):
 
     source: Literal["digits"] = hyper("digits", "digits: 8×8, nothing is downloaded")
 
-    def read(
-        self, form: Form, *, root: Path | None, download: bool, emnist_split: str | None  # noqa: ARG002
-    ) -> tuple[LabelledImages, None]:
+    def read(self, asked: Asked) -> tuple[LabelledImages, None]:
         from sklearn.datasets import load_digits
 
         bunch = load_digits()
         images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
         names = tuple(str(name) for name in bunch.target_names)
-        return LabelledImages(collect(images, len(images), form), bunch.target.astype(np.int64), names), None
+        return LabelledImages(collect(images, len(images), asked.form), bunch.target.astype(np.int64), names), None
