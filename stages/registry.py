@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from stages.hyperparameters import Variants
 
 if TYPE_CHECKING:
-    from stages.data.named_source import NamedSource
     from stages.methods.params.aggregation import Rule
     from stages.methods.params.encoding import Encoder
     from stages.methods.params.local_training import LocalTraining
@@ -23,4 +22,4 @@ ENCODERS: Variants[Encoder] = Variants("method", default="delta", package=_METHO
 RULES: Variants[Rule] = Variants("rule", default="mean", package=_METHODS)
 NETWORKS: Variants[Any] = Variants("arch", default="convnet", package="stages.nets.networks")
 GENERATORS: Variants[Any] = Variants("family", default="ddpm", package=_METHODS)
-SOURCES: Variants[NamedSource] = Variants("source", default="digits", package="stages.data.named")
+SOURCES: Variants[Any] = Variants("source", default="digits", package="stages.data.named")

@@ -20,7 +20,7 @@ from stages.data.attributes import parse_attributes
 from stages.data.conform import Form
 from stages.data.folder_source import load_folder
 from stages.data.images import LabelledImages
-from stages.data.named_source import Asked
+from stages.data.named_source import Asked, NamedSource
 from stages.data.parquet_source import Columns, is_parquet, load_parquet
 from stages.registry import SOURCES
 
@@ -79,7 +79,7 @@ def load(
     origins: tuple[Metadata, ...] = ()
     test: LabelledImages | None
     if source in SOURCES.words:
-        named = SOURCES.from_mapping({"source": source})
+        named: NamedSource = SOURCES.from_mapping({"source": source})
         _refuse_unused(source, given, named.takes)
         train, test = named.read(Asked(form=form, root=root, download=download, emnist_split=emnist_split))
     elif is_url(source):

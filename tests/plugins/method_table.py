@@ -3,6 +3,7 @@
 python tests/plugins/method_table.py        # write docs/networks.md anew
 """
 
+import functools
 import re
 import shutil
 import sys
@@ -53,6 +54,11 @@ NETWORKS = {
 SMALL = ("own: embedding of pixels", "own: LSTM")
 
 _NOISE = {"noise_multiplier": 1.0, "clip_norm": 1.0, "sampling_rate": 0.05}
+
+
+@functools.cache
+def place_in(folder, side):
+    return Place(folder, side)
 
 
 class Place:
@@ -201,11 +207,11 @@ def cells(folder, rows):
     from artifacts.errors import FedsynthError
     from stages.plugins import using
 
-    found, places = {}, {}
+    found = {}
     with using([str(OWN)]):
         for row in rows:
             params, side = NETWORKS[row]
-            place = places.get(side) or places.setdefault(side, Place(folder, side))
+            place = place_in(folder, side)
             number = list(NETWORKS).index(row)
             model = place.model(params, number)
             for method, step in METHODS.items():
