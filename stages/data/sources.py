@@ -119,7 +119,10 @@ def _existing(source: str) -> Path:
     if path.is_dir() or (path.is_file() and path.suffix == ".parquet"):
         return path
     if path.exists():
-        raise InputError(f"{source}: neither a .parquet file nor a folder.")
+        raise InputError(
+            f"{source}: neither a .parquet file nor a folder. fedsynth reads images only: give a Parquet file with a "
+            "column of images, or a folder with one folder of image files for each class."
+        )
     if "/" in source or path.suffix:
         raise InputError(f"{source}: no such file or folder.")
     raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from artifacts.errors import UsageError
@@ -24,7 +25,8 @@ class TorchvisionSet(NamedSource):
 
     def read(self, asked: Asked) -> tuple[LabelledImages, LabelledImages]:
         if asked.root is None:
-            needs = FOLDERS[self.source]
-            raise UsageError(f"{self.source} needs --root, the folder that holds {needs}, or that --download fills.")
+            name, needs = self.source, FOLDERS[self.source]
+            mistaken = f" For the folder {name} in this directory write ./{name}." if Path(name).exists() else ""
+            raise UsageError(f"{name} needs --root, the folder that holds {needs}, or that --download fills.{mistaken}")
         split = asked.emnist_split or "balanced"
         return load_torchvision(self.source, asked.root, asked.download, split, asked.form)
