@@ -53,6 +53,7 @@ NETWORKS = {
 }  # fmt: skip
 SMALL = ("own: embedding of pixels", "own: LSTM")
 
+LARGE = 20e6  # bytes of a model, which two algorithms of the family are tried on
 _NOISE = {"noise_multiplier": 1.0, "clip_norm": 1.0, "sampling_rate": 0.05}
 
 
@@ -131,10 +132,12 @@ def moved(path, start=None):
 
 
 def averaging(place, model, n):
-    for algorithm in ("fedavg", "fedprox", "feddyn", "fednova", "scaffold"):
-        train(place, model, f"{n}-{algorithm}", algorithm=algorithm, local_steps=1)
-    train(place, model, f"{n}-fedsgd", algorithm="fedsgd", batch_size=None)
-    update = place.private(f"{n}-fedavg")
+    update = train(place, model, f"{n}-fedavg", algorithm="fedavg", local_steps=1)
+    train(place, model, f"{n}-scaffold", algorithm="scaffold", local_steps=1)
+    if model.stat().st_size < LARGE:
+        for algorithm in ("fedprox", "feddyn", "fednova"):
+            train(place, model, f"{n}-{algorithm}", algorithm=algorithm, local_steps=1)
+        train(place, model, f"{n}-fedsgd", algorithm="fedsgd", batch_size=None)
     receive(place, model, send(place, model, update, f"{n}-delta", method="delta"), f"{n}-mean", rule="mean")
 
 
@@ -154,12 +157,12 @@ def dp_sgd(place, model, n):
 
 
 def tofu(place, model, n):
-    update = train(place, model, f"{n}-for-tofu", algorithm="fedavg", local_steps=1)
+    update = place.private(f"{n}-fedavg")  # of the first column
     send(place, model, update, f"{n}-tofu", method="tofu", images=2, iterations=1, least_cosine=0.0)
 
 
 def public_images(place, model, n):
-    update = train(place, model, f"{n}-for-public", algorithm="fedavg", local_steps=1)
+    update = place.private(f"{n}-fedavg")
     send(place, model, update, f"{n}-public", method="public-images", images=4, iterations=2, least_cosine=0.0)
 
 
