@@ -158,7 +158,7 @@ def dp_sgd(place, model, n):
 
 def tofu(place, model, n):
     update = place.private(f"{n}-fedavg")  # of the first column
-    send(place, model, update, f"{n}-tofu", method="tofu", images=2, iterations=1, least_cosine=0.0)
+    send(place, model, update, f"{n}-tofu", method="tofu", images=8, iterations=2, least_cosine=0.0)
 
 
 def public_images(place, model, n):
@@ -168,7 +168,7 @@ def public_images(place, model, n):
 
 def fedlap(place, model, n, **noise):
     params = {"images_per_class": 1, "points": 2, "batches": 1, "image_steps": 1, "model_steps": 1, "image_rate": 0.01}
-    params |= {"radius_steps": 1, "radius_examples": 4} if not noise else {"classes": "0,1"}
+    params |= {"classes": "0,1", "image_rate": 1e-6} if noise else {"radius_steps": 1, "radius_examples": 4}
     name = f"{n}-fedlap{'-dp' if noise else ''}"
     surrogate = send(place, model, place.data, name, method="fedlap", batch_size=4, **params, **noise)
     rule = {"strategy": "fixed", "server_steps": 1, "weights": "uniform"}
