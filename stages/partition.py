@@ -23,7 +23,7 @@ from stages.data.mixing import hold_out, mix
 from stages.data.params import PartitionParams
 from stages.data.people import one_row_each, rows_of
 from stages.data.schemes import Rows, divide, split_test
-from stages.data.sources import load
+from stages.data.sources import load, plugin_of
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.randomness import numpy_stream
 from stages.execution.versions import versions
@@ -110,6 +110,7 @@ def partition(
     atomic.write(picture, [class_counts_picture(counts, train.class_names)], force=True)
     about: dict[str, Any] = {
         "source": without_options(source),
+        **plugin_of(source),
         "seed": seed,
         "params": params.to_json(),
         "class_names": list(train.class_names),

@@ -14,6 +14,7 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from stages import registry
 from stages.hyperparameters import PluginRecord, Variants
 
 VARIABLE = "FEDSYNTH_PLUGINS"
+_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,11 @@ _Source = tuple[PluginRecord, "list[tuple[str, Path, bytes] | str]"]
 
 
 def _file(path: Path) -> _Source:
+    if not _NAME.fullmatch(path.stem):
+        raise InputError(
+            f"the plug-in {path}: its name, which files state, may have up to 64 letters, digits, dots, - and _. "
+            "Rename it."
+        )
     try:
         source = limits.read_bytes(path, limits.TEXT)
     except OSError as error:

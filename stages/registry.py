@@ -22,3 +22,4 @@ ENCODERS: Variants[Encoder] = Variants("method", default="delta", package=_METHO
 RULES: Variants[Rule] = Variants("rule", default="mean", package=_METHODS)
 NETWORKS: Variants[Any] = Variants("arch", default="convnet", package="stages.nets.networks")
 GENERATORS: Variants[Any] = Variants("family", default="ddpm", package=_METHODS)
+SOURCES: Variants[Any] = Variants("source", default="digits", package="stages.data.named")

@@ -65,7 +65,7 @@ def train_client(
     round = round_of(start) + 1
     # Nothing is decoded before it is settled that it may be, and under DP charged.
     described = [describe_dataset(path) for path in data]
-    _, shape = network_of(start.metadata, model)
+    network, shape = network_of(start.metadata, model)
     # Also without noise here: noise may come later, in `encode` or at the server, and a refusal because of a class
     # that one image adds would show before it.
     require_fixed(data, [dataset.metadata for dataset in described])
@@ -103,9 +103,12 @@ def train_client(
     if state_out is not None:
         any_file.refuse_other(state_out, replace(about, kind="state"), force=force)
     module = to_module(start, where)
+    if unfit := params.unfit(trained(module)):
+        raise UsageError(f"--algorithm {params.algorithm}: {unfit}.")
     private = None
+    ways: dict[str, list[str]] = {}
     if isinstance(params, BatchTraining) and params.is_private:
-        check_network(module, params)
+        ways = check_network(module, params, network, shape)
         refuse_repetition(data, [dataset.sha256 for dataset in described])
         check_unit(params, data, [dataset.metadata for dataset in described])
         # The model and the server's variates come from outside, and have left before; unless they do not.
@@ -156,7 +159,8 @@ def train_client(
         digest = _write(out, result.update, about, force=force)
     except ValueError as error:
         raise InputError(f"training diverged: {error}. Lower --learning-rate.") from error
-    return {"out": str(out), "sha256": digest, "client": name, "round": round, "custody": "private"}
+    told = {"example_gradients": ways} if ways else {}
+    return {"out": str(out), "sha256": digest, "client": name, "round": round, "custody": "private", **told}
 
 
 def _is_finite(*groups: Mapping[str, Tensor]) -> bool:

@@ -15,6 +15,7 @@ from artifacts.metadata import Metadata
 from stages.charging.private_training import mechanism_of, secret_streams, training_context
 from stages.charging.spending import Spending, record_event, reserve
 from stages.methods.params.local_training import BatchTraining
+from stages.nets.params import InputShape, Network
 from stages.privacy.events import PrivacyEvent, distinct, output_digest
 
 if TYPE_CHECKING:
@@ -71,8 +72,11 @@ class PrivateRound:
         return tuple(found.to_json() for found in distinct([*self.earlier, event]))
 
 
-def check_network(module: nn.Module, params: BatchTraining) -> None:
-    """Refuse a network that DP-SGD cannot train, before anything is charged."""
+def check_network(
+    module: nn.Module, params: BatchTraining, network: Network, shape: InputShape
+) -> dict[str, list[str]]:
+    """Refuse a network that DP-SGD cannot train, before anything is charged; says how its gradients are made."""
+    from stages.methods.trials import refuse_mixing, try_example_gradients
     from stages.nets.state import trained
     from stages.privacy.clipping import refuse_batch_norm
 
@@ -80,5 +84,8 @@ def check_network(module: nn.Module, params: BatchTraining) -> None:
         refuse_batch_norm(module.train())
         size = sum(weight.numel() for weight in trained(module).values())
         mechanism_of(params, params.batch_size).check_dimension(size)
+        if network.initial_weights == "module":
+            refuse_mixing(module)
+        return try_example_gradients(module, shape, training=True)
     except ValueError as error:
         raise UsageError(f"differential privacy: {error}.") from error

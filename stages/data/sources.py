@@ -8,28 +8,23 @@ them (see `images`), and nothing is downloaded unless that was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from artifacts.errors import InputError, UsageError
 from artifacts.metadata import Metadata
 from artifacts.storage.fetched import fetched
 from artifacts.storage.url import is_url
 from stages.data.attributes import parse_attributes
-from stages.data.conform import Form, collect
+from stages.data.conform import Form
 from stages.data.folder_source import load_folder
 from stages.data.images import LabelledImages
+from stages.data.named_source import Asked, NamedSource
 from stages.data.parquet_source import Columns, is_parquet, load_parquet
-from stages.data.torchvision_source import FOLDERS, load_torchvision
+from stages.registry import SOURCES
 
-NAMES = ("digits", *FOLDERS)
-"""The sources that have a name; all else is a path. A folder of the same name is written `./digits`."""
-
-_TORCHVISION_OPTIONS = {"--root", "--download"}
 _PARQUET_OPTIONS = {"--id-column", "--unit-column", "--by", "--image-column", "--label-column"}
 
 
@@ -71,8 +66,9 @@ def load(
     """Read a source.
 
     `root` is the folder of torchvision's datasets; `download` allows them to be fetched into it. The column options
-    are those of Parquet; `id_column` or `by` fills `train.ids`, `unit_column` fills `train.units`. An option that the
-    source has no use for is a `UsageError`.
+    are those of Parquet; `id_column` or `by` fills `train.ids`, `unit_column` fills `train.units`. What is no name in
+    `SOURCES` is a path; a folder of such a name is written `./digits`. An option that the source has no use for is a
+    `UsageError`.
     """
     given = {
         "--root": root is not None,
@@ -88,20 +84,12 @@ def load(
     origins: tuple[Metadata, ...] = ()
     read_by: dict[str, str] = {}
     test: LabelledImages | None
-    if source == "digits":
-        _refuse_unused(source, given, set())
-        train, test = _digits(form), None
-    elif source in FOLDERS:
-        _refuse_unused(source, given, _TORCHVISION_OPTIONS | ({"--emnist-split"} if source == "emnist" else set()))
-        if root is None:
-            needs = FOLDERS[source]
-            mistaken = f" For the folder {source} in this directory write ./{source}." if Path(source).exists() else ""
-            raise UsageError(
-                f"{source} needs --root, the folder that holds {needs}, or that --download fills.{mistaken}"
-            )
+    if source in SOURCES.words:
         split = emnist_split or "balanced"
         read_by = {"emnist_split": split} if source == "emnist" else {}
-        train, test = load_torchvision(source, root, download, split, form)
+        named: NamedSource = SOURCES.from_mapping({"source": source})
+        _refuse_unused(source, given, named.takes)
+        train, test = named.read(Asked(form=form, root=root, download=download, emnist_split=split))
     elif is_url(source):
         with fetched(source) as path:
             return load(
@@ -131,14 +119,10 @@ def load(
         raise InputError(f"{source}: {error}.") from error
 
 
-def _digits(form: Form) -> LabelledImages:
-    """The 1,797 handwritten digits, 8×8, inside scikit-learn's wheel; their 17 grey levels spread over 0…255."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
-    names = tuple(str(name) for name in bunch.target_names)
-    return LabelledImages(collect(images, len(images), form), bunch.target.astype(np.int64), names)
+def plugin_of(source: str) -> dict[str, str]:
+    """Which plug-in the source is by, as a record states it; empty where it is by none."""
+    found = SOURCES.chosen({"source": source}).plugin if source in SOURCES.words else None
+    return {"plugin": str(found)} if found is not None else {}
 
 
 def _existing(source: str) -> Path:
@@ -152,10 +136,12 @@ def _existing(source: str) -> Path:
         )
     if "/" in source or path.suffix:
         raise InputError(f"{source}: no such file or folder.")
-    raise UsageError(f"unknown source {source!r}; known: {', '.join(NAMES)}, a Parquet file, a folder of images.")
+    raise UsageError(
+        f"unknown source {source!r}; known: {', '.join(SOURCES.words)}, a Parquet file, a folder of images."
+    )
 
 
-def _refuse_unused(source: str, given: dict[str, bool], used: set[str]) -> None:
+def _refuse_unused(source: str, given: dict[str, bool], used: Collection[str]) -> None:
     unused = [option for option, is_given in given.items() if is_given and option not in used]
     if unused:
         raise UsageError(f"{unused[0]} does not apply to the source {source}.")

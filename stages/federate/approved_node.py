@@ -41,9 +41,11 @@ def _objection(bundle: bytes, terms: Path) -> str | None:
     # Imported here: a node starts sooner without, and waits for its first app anyway.
     from stages.federate.app_folder import bundle_digest
     from stages.federate.terms import read_terms
+    from stages.plugins import using
 
     try:
-        approved = bundle_digest(read_terms(terms))
+        with using([]):
+            approved = bundle_digest(read_terms(terms))
     except FedsynthError as error:
         return str(error).rstrip(".")
     found = hashlib.sha256(bundle).hexdigest()

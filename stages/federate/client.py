@@ -40,17 +40,17 @@ def answer(task: Task, home: Path, client: str) -> Reply:
             return Reply("done", client, task.round, parcels=_obey(task, home, client))
     except Refusal as refusal:
         if refusal.status != "lacks":
-            _note(home, client, task.round, f"{refusal.status}: {refusal}")
+            note(home, client, task.round, f"{refusal.status}: {refusal}")
         return Reply(refusal.status, client, task.round, names=refusal.names)
     except BudgetError as error:
-        _note(home, client, task.round, f"budget: {error}")
+        note(home, client, task.round, f"budget: {error}")
         return Reply("budget", client, task.round)
     except FedsynthError as error:
-        _note(home, client, task.round, f"failed: {error}")
+        note(home, client, task.round, f"failed: {error}")
         return Reply("failed", client, task.round)
     except Exception:
         # Flower would send the text of an exception to the server.
-        _note(home, client, task.round, f"failed: {traceback.format_exc()}")
+        note(home, client, task.round, f"failed: {traceback.format_exc()}")
         return Reply("failed", client, task.round)
 
 
@@ -134,7 +134,7 @@ def _envelopes(names: list[str], home: Path) -> list[str]:
     return list(made.values())
 
 
-def _note(home: Path, client: str, round: int, text: str) -> None:
+def note(home: Path, client: str, round: int, text: str) -> None:
     """Into the client's private log. If that cannot be written, nothing is said: least of all to the server."""
     line = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z round {round}: {text}\n"
     with contextlib.suppress(OSError, ValueError):

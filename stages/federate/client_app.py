@@ -8,9 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stages.federate.client import answer
+from artifacts.errors import FedsynthError
+from stages.federate.client import answer, note
 from stages.federate.parcels import ParcelError, Reply
 from stages.federate.records import read_task, reply_records
+from stages.plugins import using
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict
@@ -33,12 +35,17 @@ def client_app(shared: Path | None = None) -> ClientApp:
 
 def _answered(content: RecordDict, context: Context, shared: Path | None) -> Reply:
     own = context.node_config  # it never leaves the node
+    name = str(own.get("client", ""))
     try:
         task = read_task(content)
     except ParcelError:
-        return Reply("parcel", str(own.get("client", "")), 0)
-    if shared is not None:
-        return answer(task, shared, task.client)
-    if "home" not in own or "client" not in own:
-        return Reply("failed", str(own.get("client", "")), task.round)
-    return answer(task, Path(str(own["home"])), str(own["client"]))
+        return Reply("parcel", name, 0)
+    if shared is None and ("home" not in own or "client" not in own):
+        return Reply("failed", name, task.round)
+    home, name = (shared, task.client) if shared is not None else (Path(str(own["home"])), name)
+    try:
+        with using([]):
+            return answer(task, home, name)
+    except FedsynthError as error:  # a plug-in that cannot be loaded
+        note(home, name, task.round, f"failed: {error}")
+        return Reply("failed", name, task.round)

@@ -11,6 +11,7 @@ from pathlib import Path
 from artifacts.errors import InputError
 from artifacts.places import Place
 from artifacts.writing.atomic import explained, make_folder
+from stages import plugins
 from stages.federate.link import LOOPBACK
 
 HOME_VARIABLE = "FEDSYNTH_HOME"  # where the ServerApp finds the server's home
@@ -50,6 +51,8 @@ def environment(flower_home: Path, **more: str) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        # An app loads what the operator named for the command that started its node, and nothing else.
+        plugins.VARIABLE: os.pathsep.join(plugin.name for plugin in plugins.loaded()),
         **_direct_to_loopback(kept),
         **more,
     }

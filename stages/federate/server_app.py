@@ -18,6 +18,7 @@ from stages.federate.parcels import ParcelError, Reply, Task
 from stages.federate.records import read_reply, task_records
 from stages.federate.server import serve
 from stages.federate.terms import FILE, Terms, read_terms
+from stages.plugins import using
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict
@@ -36,8 +37,9 @@ def server_app(terms: Path) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
         home = _home()
         try:
-            agreed = _agreed(terms, home)
-            serve(agreed, home, GridChannel(grid, agreed), log=_log.info)
+            with using([]):
+                agreed = _agreed(terms, home)
+                serve(agreed, home, GridChannel(grid, agreed), log=_log.info)
         except FedsynthError as error:
             _end(home, error.exit_code, str(error))
             _log.error("fedsynth: error: %s (exit code %d)", error, error.exit_code)

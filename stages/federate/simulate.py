@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from artifacts.errors import FedsynthError, InputError
 from artifacts.writing import locks
+from stages import plugins
 from stages.execution.progress import Report, Summary, silent
 from stages.federate.client_app import client_app
 from stages.federate.server import serve_held
@@ -32,6 +33,8 @@ def simulate(recipe: Recipe, out: Path, *, seed: int, cpus: int, report: Report 
     """Run the recipe in the folder `out` over virtual nodes, going on where an earlier run stopped."""
     # Read by Flower and Ray when they are imported: they report to nobody.
     os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    # Read by the nodes, which are processes of their own.
+    os.environ[plugins.VARIABLE] = os.pathsep.join(plugin.name for plugin in plugins.loaded())
     try:
         from flwr.serverapp import ServerApp
         from flwr.simulation import run_simulation

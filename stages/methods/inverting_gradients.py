@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from stages.methods.row_cosines import RowCosines, flat, shaped
-from stages.nets.dropout import Dropout
+from stages.methods.tofu import traced
 from stages.nets.state import trained
 
 _LEAST = 1e-30
@@ -117,16 +116,8 @@ def cost_and_slopes(
 
 def gradient(module: nn.Module, images: Tensor, labels: Tensor, *, graph: bool) -> list[Tensor]:
     """Of the mean loss, `labels` being probabilities. As a client trains, but with dropout off."""
-    module.train()
-    for layer in module.modules():
-        if isinstance(layer, Dropout):
-            layer.eval()
-    leaves = {name: weight.detach().requires_grad_() for name, weight in trained(module).items()}
-    # Copies, so that the running averages of batch norm stay as they are in the model.
-    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    logits = functional_call(module, {**leaves, **buffers}, (images,))
-    loss = nn.functional.cross_entropy(logits, labels)
-    return list(torch.autograd.grad(loss, list(leaves.values()), create_graph=graph))
+    logits, leaves = traced(module, images)
+    return list(torch.autograd.grad(nn.functional.cross_entropy(logits, labels), leaves, create_graph=graph))
 
 
 def total_variation(images: Tensor) -> Tensor:

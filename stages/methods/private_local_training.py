@@ -16,6 +16,7 @@ from torch.func import functional_call
 
 from stages.methods.local_training import StepGradient
 from stages.methods.private_gradients import SecretStreams
+from stages.nets.attention import plain_attention
 from stages.nets.dropout import set_dropout_generator
 from stages.nets.state import trained
 from stages.privacy.clipping import ExampleLoss, noisy_gradient, refuse_batch_norm
@@ -77,6 +78,7 @@ def example_loss(module: nn.Module) -> ExampleLoss:
     """The cross entropy of one labelled image, as a function of the weights."""
 
     def loss(weights: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(functional_call(module, weights, (image[None],)), label[None])
+        with plain_attention():
+            return nn.functional.cross_entropy(functional_call(module, weights, (image[None],)), label[None])
 
     return loss

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from stages.methods.params.surrogates import LARGEST_PIXEL
+from stages.nets.attention import plain_attention
 from stages.nets.state import trained
 
 Weights = dict[str, Tensor]
@@ -45,7 +46,8 @@ def start_weights(module: nn.Module) -> Weights:
 
 
 def applied(module: nn.Module, weights: Mapping[str, Tensor], images: Tensor) -> Any:
-    return functional_call(module, dict(weights), (images,))
+    with plain_attention():
+        return functional_call(module, dict(weights), (images,))
 
 
 def mean_loss(module: nn.Module, weights: Mapping[str, Tensor], batch: LabelledSet) -> Tensor:

@@ -23,6 +23,7 @@ from torch.func import functional_call
 from stages.methods.params.tofu import TofuEncoding
 from stages.methods.residuals import Residuals, centred, of_labels
 from stages.methods.row_cosines import RowCosines, flat, shaped
+from stages.nets.attention import plain_attention
 from stages.nets.dropout import Dropout
 from stages.nets.state import trained
 
@@ -241,5 +242,6 @@ def traced(module: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor]]:
     leaves = {name: weight.detach().requires_grad_() for name, weight in trained(module).items()}
     # Copies, so that the running averages of batch norm stay as they are in the model.
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    logits: Tensor = functional_call(module, {**leaves, **buffers}, (images,))
+    with plain_attention():
+        logits: Tensor = functional_call(module, {**leaves, **buffers}, (images,))
     return logits, list(leaves.values())

@@ -14,7 +14,10 @@ _DROPOUTS: dict[type[nn.Module], int | None] = {nn.Dropout: None, nn.Dropout1d: 
 
 
 def adopt(module: nn.Module) -> nn.Module:
-    """The module, its dropout layers replaced by ours. Raises `ValueError` where it is none, or has no parameters."""
+    """The module, with layers of ours where torch's do not do (`_replaced`).
+
+    Raises `ValueError` where it is no module, or has no parameters.
+    """
     if not isinstance(module, nn.Module):
         raise ValueError(f"build must return a torch.nn.Module, found {type(module).__name__}")
     if not any(True for _ in module.parameters()):
@@ -29,7 +32,16 @@ def adopt(module: nn.Module) -> nn.Module:
     return module
 
 
+class Hardsigmoid(nn.Module):
+    """The numbers of torch's own to the last bit; but that has no second derivative, which FedLAP and TOFU need."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.clamp(x + 3, 0, 6) / 6
+
+
 def _replaced(layer: nn.Module) -> nn.Module | None:
+    if type(layer) is nn.Hardsigmoid:
+        return Hardsigmoid()
     if type(layer) in _DROPOUTS:
         return Dropout(float(layer.p), leading=_DROPOUTS[type(layer)])  # type: ignore[arg-type]
     # torchvision's, by name: it is not imported for networks that do not come from there. It drops whole examples.

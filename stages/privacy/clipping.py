@@ -104,6 +104,23 @@ def noisy_gradient(
     return {name: torch.from_numpy(released[name]).to(tensor.device) for name, tensor in weights.items()}
 
 
+def example_ways(
+    loss: ExampleLoss, weights: Mapping[str, Tensor], examples: Sequence[Part], *, shared: torch.Generator | None = None
+) -> dict[str, str]:
+    """How `clipped_sum` makes the gradients of each weight: `batched` by us, by `opacus`, or by torch's `vmap`.
+
+    One pass over a few examples that are like all others; raises what `torch.func` raises where it cannot be done.
+    """
+    randomness = "error" if shared is None else "same"
+    count = _count(examples)
+    most = _CHUNK_NUMBERS * count // default_chunk_size(weights)
+    try:
+        found = chunk_gradients(loss, weights, examples, examples=count, randomness=randomness, most_numbers=most)
+    except Unfit:
+        found = general_gradients(loss, weights, examples, examples=count, randomness=randomness)
+    return dict(found.ways)
+
+
 def default_chunk_size(weights: Mapping[str, Tensor]) -> int:
     """By the number of weights alone: the larger the network, the more it holds of each example between its passes."""
     numbers = sum(w.numel() for w in weights.values())

@@ -21,6 +21,7 @@ from torch.autograd import Function
 from torch.func import grad, vmap
 from torch.overrides import TorchFunctionMode
 
+from stages.privacy import opacus_layers
 from stages.privacy.example_layers import READERS, Layer, Notes, Product
 
 try:
@@ -42,6 +43,7 @@ class Gradients:
 
     tensors: Mapping[str, Tensor]
     products: Mapping[str, Sequence[Product]]
+    ways: Mapping[str, str]  # whose they are: batched (ours), opacus, or vmap
 
 
 def chunk_gradients(
@@ -60,8 +62,11 @@ def chunk_gradients(
     notes = Notes(weights)
 
     def one(own: dict[str, Tensor], *parts: Any) -> Tensor:
-        with _TakeOver(notes, own):
-            return loss(own, *parts)
+        recurrent = opacus_layers.TakenApart()
+        with _TakeOver(notes, own), recurrent:
+            found = loss(own, *parts)
+        notes.taken.update({n: "opacus" for n, w in own.items() if any(w is one for one in recurrent.weights)})
+        return found
 
     with torch.enable_grad():
         losses = vmap(one, in_dims=(0, *(0 for _ in chunk)), randomness=randomness)(leaves, *chunk)
@@ -78,16 +83,26 @@ def chunk_gradients(
         for name, gradient in zip(leaves, found, strict=True)
         if gradient is not None
     }
-    return Gradients(tensors=tensors, products=notes.products)
+    ways = {name: notes.taken.get(name, "vmap") for name in weights}
+    return Gradients(tensors=tensors, products=notes.products, ways=ways)
 
 
 def general_gradients(
     loss: Callable[..., Tensor], weights: Mapping[str, Tensor], chunk: Sequence[Any], *, examples: int, randomness: str
 ) -> Gradients:
     """The same for any loss that `torch.func` can differentiate."""
-    of_each = vmap(grad(loss), in_dims=(None, *(0 for _ in chunk)), randomness=randomness)
+
+    def one(own: dict[str, Tensor], *parts: Any) -> Tensor:
+        with opacus_layers.TakenApart():
+            return loss(own, *parts)
+
+    of_each = vmap(grad(one), in_dims=(None, *(0 for _ in chunk)), randomness=randomness)
     found = of_each(dict(weights), *chunk)
-    return Gradients(tensors={name: found[name].detach().reshape(examples, -1) for name in weights}, products={})
+    tensors = {name: found[name].detach().reshape(examples, -1) for name in weights}
+    return Gradients(tensors=tensors, products={}, ways=dict.fromkeys(weights, "vmap"))
+
+
+_READERS = {**READERS, **opacus_layers.READERS}
 
 
 class _TakeOver(TorchFunctionMode):
@@ -103,14 +118,13 @@ class _TakeOver(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         options = kwargs or {}
-        reader = READERS.get(func)
+        reader = _READERS.get(func)
         call = None if reader is None else reader(*args, **options)
         if call is not None:
             x, weight, bias, layer = call
             name = self._names.get(id(weight))
             bias_name = None if bias is None else self._names.get(id(bias))
             if name is not None and (bias is None or bias_name is not None):
-                self._notes.taken.update({name} if bias_name is None else {name, bias_name})
                 return _on_all(layer(self._notes, name, bias_name), x, weight, bias)
         return func(*args, **options)
 
@@ -150,7 +164,10 @@ class _Batched(Function):
         ctx.layer = layer
         output, *kept = layer.forward(x)
         ctx.save_for_backward(x, *kept)
-        return output
+        # No view, though a reshaped tensor is one: networks add to it in place (torchvision's `out += identity`), which
+        # autograd does not allow with a view that a function made. Nobody else has the memory.
+        whole: Tensor = torch.ops.aten._unsafe_view(output, output.shape)
+        return whole
 
     @staticmethod
     @_once_differentiable

@@ -34,17 +34,23 @@ class Notes:
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.weights = {name: w.detach() for name, w in weights.items()}
-        self.taken: set[str] = set()
+        self.taken: dict[str, str] = {}
         self.products: dict[str, list[Product]] = {}
 
 
-_Slopes = tuple[Tensor | None, Tensor | None, Tensor | None]
+Slopes = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 class Layer:
-    """One call. `forward` returns the output and what `backward` needs; that returns slopes of x, weight and bias."""
+    """One call. `forward` returns the output and what `backward` needs; that returns slopes of x, weight and bias.
+
+    `way` says whose gradients it has: ours, or Opacus'.
+    """
+
+    way = "batched"
 
     def __init__(self, notes: Notes, name: str, bias: str | None) -> None:
+        notes.taken.update({one: self.way for one in (name, bias) if one is not None})
         self._products = notes.products
         self._name = name
         self._weight = notes.weights[name]
@@ -53,7 +59,7 @@ class Layer:
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         raise NotImplementedError
 
-    def backward(self, slopes: Tensor, x: Tensor, kept: Sequence[Tensor], needs_x: bool) -> _Slopes:
+    def backward(self, slopes: Tensor, x: Tensor, kept: Sequence[Tensor], needs_x: bool) -> Slopes:
         raise NotImplementedError
 
     def _note(self, product: Product) -> None:
@@ -64,7 +70,7 @@ class _Linear(Layer):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         return (F.linear(x, self._weight, self._bias),)
 
-    def backward(self, slopes: Tensor, x: Tensor, _kept: Sequence[Tensor], needs_x: bool) -> _Slopes:
+    def backward(self, slopes: Tensor, x: Tensor, _kept: Sequence[Tensor], needs_x: bool) -> Slopes:
         a, b = x.reshape(len(x), -1, x.shape[-1]), slopes.reshape(len(x), -1, slopes.shape[-1])
         self._note(
             Product(
@@ -90,7 +96,7 @@ class _Convolution(Layer):
         output = torch.convolution(_maps(x), self._weight, self._bias, stride, padding, dilation, transposed, extra, 1)
         return (output.reshape(*x.shape[:-3], *output.shape[-3:]),)
 
-    def backward(self, slopes: Tensor, x: Tensor, _kept: Sequence[Tensor], needs_x: bool) -> _Slopes:
+    def backward(self, slopes: Tensor, x: Tensor, _kept: Sequence[Tensor], needs_x: bool) -> Slopes:
         maps, onto = _maps(x), _maps(slopes)
         examples = len(x)
         stride, padding, dilation, transposed, _ = self._how
@@ -146,7 +152,7 @@ class _GroupNorm(Layer):
         )
         return output.reshape(x.shape), mean, rstd
 
-    def backward(self, slopes: Tensor, x: Tensor, kept: Sequence[Tensor], needs_x: bool) -> _Slopes:
+    def backward(self, slopes: Tensor, x: Tensor, kept: Sequence[Tensor], needs_x: bool) -> Slopes:
         maps, onto = self._folded(x), self._folded(slopes)
         images, channels, pixels = maps.shape
         # To torch's kernel all is one image, and each example's channels are channels of their own.
@@ -176,10 +182,10 @@ def _maps(x: Tensor) -> Tensor:
 
 
 # What each known call means: its input, weight, bias and layer, or None where the call is of another kind.
-_Call = tuple[Tensor, Tensor, Tensor | None, Callable[[Notes, str, str | None], Layer]]
+Call = tuple[Tensor, Tensor, Tensor | None, Callable[[Notes, str, str | None], Layer]]
 
 
-def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> _Call | None:
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call | None:
     return (input, weight, bias, _Linear) if weight.dim() == 2 else None
 
 
@@ -191,7 +197,7 @@ def _convolution(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> _Call | None:
+) -> Call | None:
     if isinstance(padding, str) or groups != 1:
         return None
     how = (_pair(stride), _pair(padding), _pair(dilation), False, (0, 0))
@@ -207,7 +213,7 @@ def _transposed_convolution(
     output_padding: Any = 0,
     groups: int = 1,
     dilation: Any = 1,
-) -> _Call | None:
+) -> Call | None:
     if groups != 1:
         return None
     how = (_pair(stride), _pair(padding), _pair(dilation), True, _pair(output_padding))
@@ -220,7 +226,7 @@ def _group_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> _Call | None:
+) -> Call | None:
     if weight is None:
         return None
     return input, weight, bias, lambda notes, name, own: _GroupNorm(notes, name, own, num_groups, eps)
@@ -233,7 +239,7 @@ def _pair(value: Any) -> tuple[int, int]:
     return first, rest[0] if rest else first
 
 
-READERS: dict[Any, Callable[..., _Call | None]] = {
+READERS: dict[Any, Callable[..., Call | None]] = {
     F.linear: _linear,
     F.conv2d: _convolution,
     F.conv_transpose2d: _transposed_convolution,

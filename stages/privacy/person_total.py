@@ -62,7 +62,7 @@ class PersonTotal:
 
     def _flush(self) -> None:
         real = torch.arange(self._size) < len(self._group)
-        self._total.add(Gradients(tensors=self._sums, products={}), real)
+        self._total.add(Gradients(tensors=self._sums, products={}, ways={}), real)
         for found in self._sums.values():
             found.zero_()
         self._group.clear()

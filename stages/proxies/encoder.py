@@ -31,11 +31,11 @@ from stages.execution.versions import versions
 from stages.methods.params.encoding import DeltaEncoding
 from stages.methods.params.tofu import TofuEncoding
 from stages.models.file import network_of, read_fitting, read_model, round_of, to_module
-from stages.nets.params import InputShape
+from stages.nets.params import InputShape, Network
 from stages.proxies.file import carried, seen_pixels, sent_averages, sent_pixels
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from stages.execution.torch_setup import Device
 
@@ -69,7 +69,7 @@ def encode_proxy(
     prepare(out, "downlink" if at_server else "outbound")
     name = None if at_server else client_of(out, client)
     start = read_model(model)
-    _, shape = network_of(start.metadata, model)
+    network, shape = network_of(start.metadata, model)
     change = read_own_update(update, start, name)
     key = key_of(out, key)
     secret = keys.read(key)
@@ -88,6 +88,7 @@ def encode_proxy(
     where = set_up(device)
     metadata = replace(metadata, arithmetic=arithmetic(where))
     module = to_module(start, where)
+    check_network(params.method, module, network, shape, images_move=True)
     wanted = {parameter: torch.from_numpy(change.tensors[parameter].copy()).to(where) for parameter in trained(module)}
     seed = key_seeds(secret, {"client": name, "round": metadata.round, "model": start.sha256})("first proxy")
     first = _first(params, shape, seed) if before is None else _earlier(before, params, shape, seed)
@@ -132,6 +133,18 @@ def encode_proxy(
         "iterations": len(encoded.cosines),
         "disclosures": list(metadata.disclosures),
     }
+
+
+def check_network(method: str, module: nn.Module, network: Network, shape: InputShape, *, images_move: bool) -> None:
+    """Refuse a network whose gradient cannot be differentiated again."""
+    from stages.methods.trials import try_proxy
+
+    if network.initial_weights != "module":
+        return
+    try:
+        try_proxy(module, shape, images_move=images_move)
+    except ValueError as error:
+        raise UsageError(f"--method {method} does not work with --arch {network.arch}: {error}.") from error
 
 
 def arriving_cosine(found: Mapping[str, NDArray[np.float32]], wanted: Mapping[str, Tensor]) -> float:

@@ -18,8 +18,8 @@ from stages.charging.spending import key_of, refuse_uncovered
 from stages.compression.encoder import about_sent
 from stages.execution.progress import Report, Summary, silent
 from stages.methods.params.public_images import PublicImages
-from stages.models.file import read_model, to_module
-from stages.proxies.encoder import arriving_cosine, read_own_update
+from stages.models.file import network_of, read_model, to_module
+from stages.proxies.encoder import arriving_cosine, check_network, read_own_update
 from stages.proxies.file import sent_averages
 from stages.proxies.residuals_file import carried_by_residuals, public_images
 
@@ -58,6 +58,7 @@ def encode_on_public_images(
     where = set_up(device)
     metadata = replace(metadata, arithmetic=arithmetic(where))
     module = to_module(start, where)
+    check_network(params.method, module, *network_of(start.metadata, model), images_move=False)
     wanted = {n: torch.from_numpy(change.tensors[n].copy()).to(where) for n in trained(module)}
     report(0, 1, "least squares")
     found = solve(module, wanted, public_images(start, params, module), params)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from artifacts.formats.plain_data import dump_yaml
-from stages.recipes.formats import Group, chained, flags_of, header, inputs_of, invocations, side_of
+from stages.recipes.formats import Group, chained, flags_of, header, inputs_of, invocations, program, side_of
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
 from stages.run_folder.files import CURVE
@@ -29,9 +29,9 @@ def dvc(recipe: Recipe, *, seed: int, workers: int, out: str) -> dict[str, str]:
     stages: dict[str, Any] = {}
     for group in groups:
         if group[0].command != "evaluate":
-            stages[_name(group, stages)] = _stage(group, out, workers, sections)
+            stages[_name(group, stages)] = _stage(group, out, workers, sections, program(recipe))
     evaluations = [step for group in groups for step in group if step.command == "evaluate"]
-    stages["evaluate"] = _stage(evaluations, out, workers, sections)
+    stages["evaluate"] = _stage(evaluations, out, workers, sections, program(recipe))
     stages["evaluate"].pop("outs")
     stages["evaluate"]["metrics"] = [{f"{out}/{step.out}": _NO_COPY} for step in evaluations]
     pictures = [{f"{out}/{name}": _NO_COPY} for step in evaluations for name in step.also_writes]
@@ -71,7 +71,9 @@ def _reads_section(step: Step, sections: Mapping[str, Mapping[str, Any]]) -> boo
     return bool(step.params) and section is not None and section.keys() <= step.params.keys()
 
 
-def _stage(group: Group, out: str, workers: int, sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _stage(
+    group: Group, out: str, workers: int, sections: Mapping[str, Mapping[str, Any]], fedsynth: str
+) -> dict[str, Any]:
     def params(step: Step) -> list[str]:
         if not _reads_section(step, sections):
             return flags_of(step)
@@ -80,10 +82,10 @@ def _stage(group: Group, out: str, workers: int, sections: Mapping[str, Mapping[
         return ["--params", PARAMS, *flags_of(step, own)]
 
     lines = list(chained(group, out, params))
-    command = f"fedsynth {lines[0]}"
+    command = f"{fedsynth} {lines[0]}"
     if len(lines) > 1 or " && " in lines[0]:
         quoted = " ".join(shlex.quote(line) for line in lines)
-        command = f"printf '%s\\n' {quoted} | fedsynth batch --quiet --workers {workers}"
+        command = f"printf '%s\\n' {quoted} | {fedsynth} batch --quiet --workers {workers}"
     stage: dict[str, Any] = {"cmd": command}
     read = sorted({step.section for step in group if _reads_section(step, sections)})
     if read:

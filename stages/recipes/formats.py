@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from stages.catalogue import COMMANDS
+from stages.plugins import loaded
 from stages.recipes.plan import partition_step, plan, planned_clients
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
@@ -35,9 +36,9 @@ def shell(recipe: Recipe, *, seed: int, workers: int, out: str) -> str:
     ]
     for group in invocations(recipe, seed):
         if len(group) == 1:
-            lines.append(f"fedsynth {command_line(group[0], '$RUN')}")
+            lines.append(f"{program(recipe)} {command_line(group[0], '$RUN')}")
         else:
-            lines.append('fedsynth batch --quiet --workers "$WORKERS" <<EOF')
+            lines.append(f'{program(recipe)} batch --quiet --workers "$WORKERS" <<EOF')
             lines += [*chained(group, "$RUN"), "EOF"]
     return "\n".join(lines) + "\n"
 
@@ -46,7 +47,8 @@ def makefile(recipe: Recipe, *, seed: int, workers: int, out: str) -> str:
     """A Makefile for GNU make 4.3 or newer (grouped targets)."""
     groups = invocations(recipe, seed)
     wanted = " ".join(f"$(RUN)/{name}" for name in ends(groups))
-    lines = [*header(recipe), f"RUN ?= {out}", f"WORKERS ?= {workers}", "FEDSYNTH ?= fedsynth", ""]
+    lines = [*header(recipe), f"RUN ?= {out}", f"WORKERS ?= {workers}"]
+    lines += [f"FEDSYNTH ?= {program(recipe).replace('$', '$$')}", ""]
     lines += [f"all: {wanted}", ".PHONY: all", ""]
     for group in groups:
         outputs = " ".join(f"$(RUN)/{name}" for step in group for name in step.outputs)
@@ -59,6 +61,12 @@ def makefile(recipe: Recipe, *, seed: int, workers: int, out: str) -> str:
             lines.append(f"\t@printf '%s\\n' \\\n\t  {chains} \\\n\t  | $(FEDSYNTH) batch --quiet --workers $(WORKERS)")
         lines.append("")
     return "\n".join(lines)
+
+
+def program(recipe: Recipe) -> str:
+    """How fedsynth is called: with the plug-ins of the recipe, by the paths or names that they were loaded by."""
+    named = [plugin.name for plugin in loaded() if str(plugin.record) in recipe.plugins]
+    return " ".join(["fedsynth", *(f"--plugin {shlex.quote(name)}" for name in named)])
 
 
 def invocations(recipe: Recipe, seed: int) -> list[Group]:

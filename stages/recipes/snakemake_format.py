@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import shlex
 
-from stages.recipes.formats import Group, chained, command_line, ends, header, inputs_of, invocations, side_of
+from stages.recipes.formats import (
+    Group,
+    chained,
+    command_line,
+    ends,
+    header,
+    inputs_of,
+    invocations,
+    program,
+    side_of,
+)
 from stages.recipes.recipe import Recipe
 
 # For schedulers that ask; the recipes of a workstation stay below, and a profile says otherwise (`set-resources`).
@@ -20,20 +30,20 @@ def snakefile(recipe: Recipe, *, seed: int, workers: int, out: str) -> str:
     for group in groups:
         name = _name(group)
         names[name] = names.get(name, 0) + 1
-        lines += _rule(f"{name}_{names[name]}" if names[name] > 1 else name, group, workers)
+        lines += _rule(f"{name}_{names[name]}" if names[name] > 1 else name, group, workers, program(recipe))
     return "\n".join(lines)
 
 
-def _rule(name: str, group: Group, workers: int) -> list[str]:
+def _rule(name: str, group: Group, workers: int, fedsynth: str) -> list[str]:
     owners = len(list(chained(group, "")))
     threads = min(workers, owners)
     minutes = _MINUTES_OF_CLIENTS if side_of(group) == "clients" else _MINUTES
     inputs = inputs_of(group)
     if len(group) == 1:
-        command = f"fedsynth {command_line(group[0], '$RUN')}"
+        command = f"{fedsynth} {command_line(group[0], '$RUN')}"
     else:
         quoted = " ".join(shlex.quote(line) for line in chained(group, "$RUN"))
-        command = f"printf '%s\\n' {quoted} | fedsynth batch --quiet --workers {{threads}}"
+        command = f"printf '%s\\n' {quoted} | {fedsynth} batch --quiet --workers {{threads}}"
     # Snakemake fills in what stands in braces.
     command = command.replace("{", "{{").replace("}", "}}").replace("{{threads}}", "{threads}").replace("$RUN", "{RUN}")
     return [

@@ -44,6 +44,7 @@ from stages.surrogates.start import balanced_labels, first_images, public_classe
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from stages.execution.torch_setup import Device
     from stages.methods.surrogate_nets import LabelledSet, Matched, Weights
@@ -99,6 +100,7 @@ def encode_surrogate(
     refuse_uncovered(key, planned, metadata.disclosures, [data])
     private = None
     module: Any = to_module(start, where)
+    ways = _check_network(params, module, network, shape)
     if params.is_private:
         sources = [data, *([before.path] if before is not None else [])]
         earlier = inherited_events(sources, [described.metadata, *([before.metadata] if before is not None else [])])
@@ -137,6 +139,7 @@ def encode_surrogate(
         "round": round,
         "images": len(matched.surrogate),
         "disclosures": list(metadata.disclosures),
+        **({"example_gradients": ways} if ways else {}),
     }
 
 
@@ -182,6 +185,28 @@ def _about(
         simulation=secret.simulation,
         versions=versions("torch", *(["numpy", "scipy"] if params.is_private else [])),
     )
+
+
+def _check_network(
+    params: SurrogateSet, module: nn.Module, network: Network, shape: InputShape
+) -> dict[str, list[str]]:
+    """Refuse a network that the method cannot use, before anything is charged or decoded.
+
+    Under DP it says how the gradients of single images are made.
+    """
+    from stages.methods import trials
+
+    try:
+        if network.initial_weights == "module":
+            if isinstance(params, FedDmEncoding):
+                trials.try_matching_features(module, shape)
+            else:
+                trials.try_matching_gradients(module, shape)
+        if isinstance(params, FedDmEncoding) or not params.is_private:
+            return {}
+        return trials.try_example_gradients(module, shape, training=False)
+    except ValueError as error:
+        raise UsageError(f"--method {params.method} does not work with --arch {network.arch}: {error}.") from error
 
 
 def _check_simulated(params: SurrogateSet, secret: Key) -> None:

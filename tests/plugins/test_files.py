@@ -131,6 +131,13 @@ def test_a_plugin_that_is_not_there(fedsynth, tmp_path):
     assert code == 2 and "--plugin needs a value" in err
 
 
+def test_a_name_that_files_cannot_state_is_refused(fedsynth, network_source, tmp_path):
+    path = tmp_path / "my net.py"
+    path.write_text(network_source)
+    code, _, err = fedsynth("init-model", "--plugin", path, "--help")
+    assert code == 3 and "Rename it" in err
+
+
 def test_the_same_file_twice_is_one(fedsynth, plugin, monkeypatch):
     monkeypatch.setenv("FEDSYNTH_PLUGINS", str(plugin))
     assert fedsynth("init-model", "--plugin", plugin, "--help")[0] == 0

@@ -311,3 +311,29 @@ def test_nothing_of_a_chunk_outlives_its_sum():
         assert sum(type(thing) is torch.Tensor for thing in gc.get_objects()) == before
     finally:
         gc.enable()
+
+
+def test_a_network_may_add_in_place_to_what_a_layer_gave():
+    """As torchvision's residual blocks do, after group norm and after a convolution."""
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(2, 2, 3, padding=1), nn.GroupNorm(1, 2)
+
+        def forward(self, x):
+            out = self.norm(x)
+            out += x
+            seen = self.conv(out)
+            seen *= 2
+            return seen.sum()
+
+    torch.manual_seed(0)
+    module, x = Block(), torch.randn(3, 1, 2, 4, 4)
+    weights = {name: torch.randn_like(weight) for name, weight in module.named_parameters()}
+
+    def loss(own, image):
+        return torch.tanh(functional_call(module, own, (image,)) / 50)
+
+    found = clipped_sum(loss, weights, (x,), clip_norm=0.3, chunk_size=4)
+    torch.testing.assert_close(flat(found), flat(by_a_loop(loss, weights, x, clip=0.3)), rtol=1e-4, atol=1e-6)

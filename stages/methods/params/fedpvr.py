@@ -23,6 +23,14 @@ class FedPvrTraining(ControlVariates):
 
     algorithm: Literal["fedpvr"] = hyper("fedpvr", "fedpvr: with control variates of the classifier.")
 
+    def unfit(self, named: Mapping[str, nn.Parameter]) -> str | None:
+        if any(name.startswith("classifier.") for name in named):
+            return None
+        return (
+            "no parameter is named classifier.…, the part that it corrects: let `build` return "
+            "stages.nets.net.Net(trunk, classifier), or take scaffold"
+        )
+
     def client(
         self, named: Mapping[str, nn.Parameter], own: Mapping[str, Tensor], server: Mapping[str, Tensor]
     ) -> LocalAlgorithm:

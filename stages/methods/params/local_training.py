@@ -103,6 +103,10 @@ class LocalTraining(RoundPrivacy, RateSchedule):
         """The settings of torch's SGD beside the rate."""
         return {"weight_decay": self.weight_decay}
 
+    def unfit(self, named: Mapping[str, nn.Parameter]) -> str | None:  # noqa: ARG002
+        """Why the algorithm cannot train a network of these parameters, with the remedy; None where it can."""
+        return None
+
     def penalty(self, named: Mapping[str, nn.Parameter]) -> UpdatePenalty | None:  # noqa: ARG002
         """BLUR's penalty on the update of a round that begins with these weights; None where there is none."""
         return None

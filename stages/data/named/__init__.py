@@ -1,0 +1,1 @@
+"""The sources that have a name, one module for each provider."""

@@ -1,0 +1,32 @@
+"""torchvision's datasets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from artifacts.errors import UsageError
+from stages.data.images import LabelledImages
+from stages.data.named_source import Asked, NamedSource
+from stages.data.torchvision_source import FOLDERS, load_torchvision
+from stages.hyperparameters import hyper
+from stages.registry import SOURCES
+
+
+@SOURCES.register
+@dataclass(frozen=True, kw_only=True)
+class TorchvisionSet(NamedSource):
+    source: Literal["mnist", "fashion-mnist", "emnist", "cifar10", "cifar100"] = hyper("mnist", "…: that dataset")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"--root", "--download", *(["--emnist-split"] if self.source == "emnist" else [])})
+
+    def read(self, asked: Asked) -> tuple[LabelledImages, LabelledImages]:
+        if asked.root is None:
+            name, needs = self.source, FOLDERS[self.source]
+            mistaken = f" For the folder {name} in this directory write ./{name}." if Path(name).exists() else ""
+            raise UsageError(f"{name} needs --root, the folder that holds {needs}, or that --download fills.{mistaken}")
+        split = asked.emnist_split or "balanced"
+        return load_torchvision(self.source, asked.root, asked.download, split, asked.form)

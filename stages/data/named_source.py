@@ -1,0 +1,36 @@
+"""What a source that has a name declares. Free of torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stages.data.conform import Form
+from stages.data.images import LabelledImages
+from stages.hyperparameters import HyperParameters, hyper
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the operator said beside the name: the form of the images, and where from."""
+
+    form: Form
+    root: Path | None
+    download: bool
+    emnist_split: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedSource(HyperParameters):
+    """Images by a name, `source`. An option that is not among `takes` is refused before `read` is called."""
+
+    source: str = hyper("", "source")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """Those of the options --root, --download and --emnist-split that it has a use for."""
+        return frozenset()
+
+    def read(self, asked: Asked) -> tuple[LabelledImages, LabelledImages | None]:
+        """The training images in the form that was asked for, and the test images if there are some of their own."""
+        raise NotImplementedError

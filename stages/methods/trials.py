@@ -1,0 +1,160 @@
+"""What a method does with a network, tried on blank images before data is read.
+
+Whether it works is a property of the network alone. Somebody else's module is tried before anything is charged or
+decoded; that of fedsynth's own networks is known. Each function raises `ValueError`, one sentence with the remedy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from stages.methods.private_local_training import example_loss
+from stages.methods.surrogate_nets import LabelledSet, gradient, start_weights
+from stages.methods.tofu import traced
+from stages.nets.dropout import set_dropout_generator
+from stages.nets.net import Net
+from stages.nets.params import InputShape
+from stages.nets.state import trained
+from stages.privacy.clipping import example_ways
+
+_IMAGES = 2
+# Opacus replaces them by layers of its own; here they run as they are, or are replaced while gradients are taken.
+_OURS = (nn.RNNBase, nn.MultiheadAttention)
+
+
+def try_training(module: nn.Module, shape: InputShape) -> None:
+    """Every trained parameter has a gradient: without one, nothing that is sent or matched would be defined."""
+    images, labels = _blank(module, shape)
+    set_dropout_generator(module.train(), _generator(module))
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    named = trained(module)
+    with _explained():
+        logits = torch.func.functional_call(module, {**named, **buffers}, (images,))
+        found = torch.autograd.grad(
+            nn.functional.cross_entropy(logits, labels), list(named.values()), allow_unused=True
+        )
+    set_dropout_generator(module, None)
+    for name, slope in zip(named, found, strict=True):
+        if slope is None:
+            raise ValueError(f"the parameter {name} has no effect on the logits: leave it out, or give --freeze {name}")
+
+
+def try_example_gradients(module: nn.Module, shape: InputShape, *, training: bool) -> dict[str, list[str]]:
+    """DP-SGD, in training, and FedLAP-DP, in evaluation: the gradient of each image of its own.
+
+    Says which layers' gradients are made by our batched passes, by Opacus and by torch's `vmap`.
+    """
+    images, labels = _blank(module, shape)
+    masks = _generator(module)
+    set_dropout_generator(module.train(training), masks)
+    weights = {name: weight.detach() for name, weight in trained(module).items()}
+    with _explained():
+        ways = example_ways(example_loss(module), weights, (images, labels), shared=masks if training else None)
+    set_dropout_generator(module, None)
+    found: dict[str, list[str]] = {}
+    for name, way in ways.items():
+        layers = found.setdefault(way, [])
+        layer = name.rpartition(".")[0] or name
+        if layer not in layers:
+            layers.append(layer)
+    return found
+
+
+def refuse_mixing(module: nn.Module) -> None:
+    """What Opacus does not train with differential privacy, but for what we have a way of our own."""
+    from opacus.validators import ModuleValidator
+
+    for name, layer in module.named_modules():
+        checked = layer.training and any(weight.requires_grad for weight in layer.parameters(recurse=False))
+        if checked and type(layer) in ModuleValidator.VALIDATORS and not isinstance(layer, _OURS):
+            for error in ModuleValidator.VALIDATORS[type(layer)](layer):
+                raise ValueError(f"{name}: {str(error).rstrip('.')}")
+
+
+def try_matching_gradients(module: nn.Module, shape: InputShape) -> None:
+    """FedLAP: the gradient of the weights, differentiated by the images."""
+    images, labels = _blank(module, shape)
+    images.requires_grad_()
+    with _explained():
+        found = gradient(module, start_weights(module), LabelledSet(images, labels), graph=True)
+        _by_images(found.values(), images)
+
+
+def try_proxy(module: nn.Module, shape: InputShape, *, images_move: bool) -> None:
+    """TOFU: the same with batch norm in training; on public images, which stay as they are, by the residuals."""
+    images, _ = _blank(module, shape)
+    images.requires_grad_(images_move)
+    with _explained():
+        logits, leaves = traced(module, images)
+        residuals = torch.zeros_like(logits, requires_grad=True)
+        found = torch.autograd.grad(logits, leaves, residuals, create_graph=True)
+        _by_images(found, images if images_move else residuals)
+
+
+def try_matching_features(module: nn.Module, shape: InputShape) -> None:
+    """FedDM: the embedding and the logits, differentiated by the images."""
+    if not isinstance(module, Net) or not isinstance(module.classifier[-1], nn.Linear):
+        raise ValueError(
+            "feddm matches what comes before the last layer, which the network does not say: let `build` return "
+            "stages.nets.net.Net(trunk, classifier), whose classifier ends with the linear layer of the logits"
+        )
+    from stages.methods.feddm import embedded
+
+    images, _ = _blank(module, shape)
+    images.requires_grad_()
+    with _explained():
+        _by_images([embedded(module, start_weights(module), images)], images)
+
+
+def _by_images(found: Iterable[Tensor], images: Tensor) -> None:
+    total = sum((part.square().sum() for part in found), start=torch.zeros((), device=images.device))
+    torch.autograd.grad(total, images)
+
+
+def _blank(module: nn.Module, shape: InputShape) -> tuple[Tensor, Tensor]:
+    home = next(module.parameters()).device
+    images = torch.zeros(_IMAGES, shape.channels, shape.height, shape.width, device=home)
+    return images, torch.arange(_IMAGES, device=home)
+
+
+def _generator(module: nn.Module) -> torch.Generator:
+    return torch.Generator(next(module.parameters()).device).manual_seed(0)
+
+
+# What torch says, and what it means for the network's author.
+_MEANT = (
+    (
+        r"derivative for aten::(\w+?)(?:_backward)? is not implemented",
+        "torch cannot differentiate {} twice, which this method needs: use another layer in its place",
+    ),
+    (
+        r"Batching rule not implemented for aten::(\w+)",
+        "torch has no per-example gradients for {}: use another layer in its place, or --freeze its weights",
+    ),
+    (
+        r"(not have been used in the graph|does not require grad)",
+        "no gradient reaches the pixels, which this method moves: the network may not look them up or round them",
+    ),
+    (
+        r"vmap",
+        "per-example gradients need a forward pass that is the same for all images: it may not branch on their values, "
+        "call .item(), or write into a buffer",
+    ),
+)  # fmt: skip
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, TypeError, NotImplementedError, IndexError, AttributeError) as error:
+        text = str(error) or type(error).__name__
+        for pattern, meant in _MEANT:
+            if match := re.search(pattern, text):
+                raise ValueError(meant.format(match.group(match.re.groups and 1))) from error
+        raise ValueError(text.splitlines()[0].rstrip(".")) from error
