@@ -21,7 +21,7 @@ _FORMATS = "; ".join(f"{one.name}: {one.text}" for one in documents().values())
 
 
 def export(
-    path: Annotated[Path, typer.Argument(help="What `fedsynth audit` audits, or one file of it.")],
+    target: Annotated[Path, typer.Argument(metavar="PATH", help="What `fedsynth audit` audits, or one file of it.")],
     format: Annotated[
         str,
         typer.Option("--format", help=f"{_FORMATS}.", click_type=click.Choice(list(documents())), show_default=False),
@@ -88,13 +88,13 @@ def export(
     output = Output(as_json=json, quiet=quiet)
     with output.progress("export") as report:
         summary = stage(
-            path, out, format=format, said=said, received=received or (), trust=trust, force=force, report=report
+            target, out, format=format, said=said, received=received or (), trust=trust, force=force, report=report
         )
     output.result(summary, lambda console: _show(console, summary))
     if summary["passed"]:
         return
     kind, word = (IncompleteError, "is incomplete") if summary["incomplete"] else (VerificationError, "failed")
-    error = kind(f"{out} is written, and the audit of {path} {word}: {summary['verdict']}")
+    error = kind(f"{out} is written, and the audit of {target} {word}: {summary['verdict']}")
     error.is_told = True
     raise error
 

@@ -98,14 +98,13 @@ def _guarantees(facts: Facts) -> Iterator[dict[str, Any]]:
         holds = {
             "if_disjoint": "if no person is in two clients' data",
             "if_one_is_in_all": "if a person may be in every client's data",
-            "trusting_the_server": "to all but the server, which is trusted with what the clients sent",
-            "trusting_the_server_if_in_all": "to all but the server, if a person may be in every client's data",
+            "trusting_the_server": "to all but the server, if no person is in two clients' data",
         }
         why = facts.relative(total["why"]) if total.get("why") else None
         for name, words in holds.items():
             if total.get(name) is not None:
                 about = {"who": "all", "unit": total["unit"], "holds": words, "epsilon": total[name]}
-                yield about | {"why_infinite": why if not name.startswith("trusting") else None}
+                yield about | {"why_infinite": why if name != "trusting_the_server" else None}
     for row in facts.cost["clients"]:
         first = next(iter(row["uncovered"]), None)
         why = facts.relative(f"{first['file']}: {first['why']}") if first is not None else None
