@@ -107,7 +107,7 @@ class _Run:
     def collect(self, step: str, to: str, who: list[str], terms: SecaggTerms | None = None) -> None:
         files = [self.up(name, step) for name in who]
         keys = None if step == "keys" else self.down("keys")
-        self.time("collect", lambda: collect(files, self.down(to), roster=self.roster, keys=keys, terms=terms))
+        self.time("collect", lambda: collect(files, self.down(to), roster=self.roster, keys=keys, params=terms))
 
     def mask(self) -> None:
         """Keys and shares of all clients, and the masked updates of those who have one."""

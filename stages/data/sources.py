@@ -21,7 +21,7 @@ from stages.data.attributes import parse_attributes
 from stages.data.conform import Form
 from stages.data.folder_source import load_folder
 from stages.data.images import LabelledImages
-from stages.data.named_source import Asked, NamedSource
+from stages.data.named_source import NamedSource, SourceRequest
 from stages.data.parquet_source import Columns, is_parquet, load_parquet
 from stages.registry import SOURCES
 
@@ -89,7 +89,7 @@ def load(
         read_by = {"emnist_split": split} if source == "emnist" else {}
         named: NamedSource = SOURCES.from_mapping({"source": source})
         _refuse_unused(source, given, named.takes)
-        train, test = named.read(Asked(form=form, root=root, download=download, emnist_split=split))
+        train, test = named.read(SourceRequest(form=form, root=root, download=download, emnist_split=split))
     elif is_url(source):
         with fetched(source) as path:
             return load(

@@ -63,6 +63,17 @@ def test_people_compose_over_clients_and_rounds(send, units, tmp_path):
     assert found["person"]["why"] == found["record"]["why"] == [], "both have a number"
 
 
+def test_alike_events_in_an_aggregate_are_as_many_for_who_is_in_all(send, units, tmp_path):
+    """The server's model has one event for both clients' equal ones; a person in both met each of them."""
+    for who, number in (("00", 1), ("01", 2)):
+        send(who, 1, [event(number)])
+    send("server", 1, [event(3)])
+    found = units(tmp_path / "run")
+    assert found["person"]["trusting_the_server"]["pld"] == near(by_hand((0.1, 2, 200)))
+    assert found["record"]["trusting_the_server"]["pld"] == near(by_hand((0.1, 1, 100)))
+    assert units(tmp_path / "run/server")["person"]["trusting_the_server"]["pld"] == "inf"
+
+
 def test_noise_for_records_has_no_epsilon_for_people(send, units, tmp_path):
     """Whoever has several records moves the sum by more than one of them (rule 32)."""
     send("00", 1, [event(1)])
