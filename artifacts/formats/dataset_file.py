@@ -331,7 +331,7 @@ def _check_labels(labels: NDArray[np.int64], num_classes: int) -> None:
         raise ValueError(f"label {bad} is out of range: there are {num_classes} classes, counted from 0")
 
 
-def _huggingface(class_names: list[str], *, units: bool) -> str:
+def _huggingface(class_names: list[str], *, units: bool = False) -> str:
     features = {
         "image": {"_type": "Image"},
         "label": {"names": class_names, "_type": "ClassLabel"},
