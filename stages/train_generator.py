@@ -102,7 +102,7 @@ def train_generator(
 
     any_file.refuse_other(out, metadata, force=force)
     private = PrivateTraining.begin(params, metadata, out, key, data) if params.is_private else None
-    datasets = load_described(data, described)
+    datasets = load_described(data, described, blank=private is not None)
     content = LabelledImages(*(joined(datasets) if private is None else joined_once(datasets)), class_names)
     if private is None:
         if not len(content):

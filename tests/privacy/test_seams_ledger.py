@@ -54,7 +54,8 @@ def test_a_link_to_the_data_leads_to_its_ledger(client, other_key, tmp_path):
         client.train(data=[link], key=other_key)
 
 
-def test_what_leaves_without_noise_is_held_to_the_datas_budget_too(client, other_key, tmp_path):
+@pytest.mark.parametrize("method", ["delta", "quantised", "topk", "lowrank", "public-images", "tofu"])
+def test_what_leaves_without_noise_is_held_to_the_datas_budget_too(client, other_key, method):
     update = client.train()
     found = tensors_file.read(update)
     bare = dataclasses.replace(found.metadata, privacy=(), counts={"local_steps": 3, "num_examples": 40})
@@ -62,7 +63,7 @@ def test_what_leaves_without_noise_is_held_to_the_datas_budget_too(client, other
     client.private("budget.yaml").write_text(BUDGET)
     out = client.base / "outbox/message.safetensors"
     with pytest.raises(BudgetError):
-        encode(client.model, update, out, params=ENCODERS.from_mapping({}), key=other_key)
+        encode(client.model, update, out, params=ENCODERS.from_mapping({"method": method}), key=other_key)
     assert not out.exists()
 
 
