@@ -13,8 +13,7 @@ from artifacts.formats import dataset_file, tensors_file
 from stages.data.dataset_images import load_dataset, save_dataset
 from stages.data.images import LabelledImages
 
-# Changes a client's dataset in place, by what the public test set has.
-Edit = Callable[[Path, Path], None]
+Edit = Callable[[Path], None]  # changes a client's dataset in place
 _HUGE = 1e37  # a weight with which any image has a loss that is not finite
 
 
@@ -47,9 +46,7 @@ def changes_for(units: Sequence[str], *, secure: bool) -> list[Change]:
             Change(name="a gradient that is not finite", before=_nobody, after=_only_one, crafted="both"),
         ]
     if "client" in units:
-        found.append(
-            Change(name="an update that is not finite", before=_as_it_is, after=_as_it_is, crafted="second")
-        )
+        found.append(Change(name="an update that is not finite", before=_as_it_is, after=_as_it_is, crafted="second"))
         if not secure:
             found.append(Change(name="one client less", before=_as_it_is, after=_as_it_is, leaves_out=True))
     return found
@@ -65,13 +62,13 @@ def craft_model(path: Path) -> None:
     tensors_file.write(path, huge, found.metadata, force=True)
 
 
-def _as_it_is(data: Path, test: Path) -> None:
+def _as_it_is(data: Path) -> None:
     """The client's data as `partition` dealt them out."""
 
 
-def _one_more(data: Path, test: Path) -> None:
-    content, public = load_dataset(data).content, load_dataset(test).content
-    _save(data, _with(content, public.images[:1], int(content.labels[0])))
+def _one_more(data: Path) -> None:
+    content = load_dataset(data).content
+    _save(data, _with(content, np.roll(content.images[:1], 1, axis=-1), int(content.labels[0])))
 
 
 def _rare(content: LabelledImages) -> int:
@@ -80,40 +77,42 @@ def _rare(content: LabelledImages) -> int:
     return int(labels[np.argmin(counts)])
 
 
-def _without_a_class(data: Path, test: Path) -> None:
+def _without_a_class(data: Path) -> None:
     content = load_dataset(data).content
     _save(data, content.take(np.flatnonzero(content.labels != _rare(content))))
 
 
-def _new_class(data: Path, test: Path) -> None:
+def _new_class(data: Path) -> None:
     content = load_dataset(data).content
     rare = _rare(content)
     _save(data, content.take(np.flatnonzero((content.labels != rare) | (np.cumsum(content.labels == rare) == 1))))
 
 
-def _outlier(data: Path, test: Path) -> None:
+def _outlier(data: Path) -> None:
     content = load_dataset(data).content
     odd = np.zeros_like(content.images[:1])
     odd[..., ::2] = 255
     _save(data, _with(content, odd, int(content.labels[0])))
 
 
-def _undecodable(data: Path, test: Path) -> None:
+def _undecodable(data: Path) -> None:
     artifact = dataset_file.read(data)
     pngs = [png.as_py() for png in artifact.pngs]
     labels = np.append(artifact.labels, artifact.labels[:1])
     dataset_file.write(data, [*pngs, pngs[0][: len(pngs[0]) // 2]], labels, artifact.metadata, force=True)
 
 
-def _nobody(data: Path, test: Path) -> None:
+def _nobody(data: Path) -> None:
     _save(data, load_dataset(data).content.take(np.arange(0)))
 
 
-def _only_one(data: Path, test: Path) -> None:
+def _only_one(data: Path) -> None:
     _save(data, load_dataset(data).content.take(np.arange(1)))
 
 
-def _with(content: LabelledImages, image: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], label: int) -> LabelledImages:
+def _with(
+    content: LabelledImages, image: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], label: int
+) -> LabelledImages:
     return LabelledImages(
         np.concatenate([content.images, image]), np.append(content.labels, label), content.class_names
     )

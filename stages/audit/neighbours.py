@@ -1,10 +1,10 @@
 """`audit --neighbours`: a recipe on data that differ in one record, or in one client, and whether anybody could tell.
 
 Under differential privacy all that leaves sees private data through the Gaussian mechanism and nothing else. Here the
-mechanism computes its sums and drops them: what it releases is noise of a fixed stream. Then everything that leaves with
-an ε must be the same for both data sets, to the last byte of a tensor: names, sizes, metadata, events, ledger entries,
-errors. What differs depends on the data by a way that no noise covers (privacy contract, rules 11 and 28). Digests and
-commitments under a key, and ids of events, differ and tell nothing; they are left out.
+mechanism computes its sums and drops them: what it releases is noise of a fixed stream. Then everything that leaves
+with an ε must be the same for both data sets, to the last byte of a tensor: names, sizes, metadata, events, ledger
+entries, errors. What differs depends on the data by a way that no noise covers (privacy contract, rules 11 and 28).
+Digests and commitments under a key, and ids of events, differ and tell nothing; they are left out.
 
 The recipe is shrunk (`run --shrink`), and one client's data are changed. What the other clients do cannot differ, so it
 is copied. After each step the file of the first run takes the place of an equal one of the second: the next step begins
@@ -13,29 +13,21 @@ from the same public past in both.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from artifacts.errors import FedsynthError, UsageError, VerificationError
+from artifacts.errors import VerificationError
 from artifacts.formats import describe, format_named
-from artifacts.metadata import Metadata
 from artifacts.places import RunFolder
 from artifacts.writing import scratch
-from stages.audit.neighbour_data import Change, changes_for, craft_model
+from stages.audit.neighbour_data import Change, Edit, changes_for
 from stages.audit.neighbour_files import ledger_of, seen_file, unlike
+from stages.audit.trial_runs import Outcome, World, prepared
 from stages.execution.progress import Report, silent
-from stages.recipes.files import model_file
-from stages.recipes.perform import perform
-from stages.recipes.phases import resolved
-from stages.recipes.plan import partition_step, plan
 from stages.recipes.recipe import Recipe
-from stages.recipes.runner import clients_of
-from stages.recipes.shrink import shrunk
 from stages.recipes.step import Step
 
 
@@ -70,158 +62,85 @@ class NeighbourReport:
     def error(self) -> VerificationError | None:
         if not self.differences:
             return None
-        return VerificationError(f"{self.recipe}: {len(self.differences)} things that anybody can see depend on one record.")
+        count = len(self.differences)
+        return VerificationError(f"{self.recipe}: {count} things that others can see depend on one record or client.")
 
 
 def compare_neighbours(recipe: Recipe, folder: Path, *, seed: int = 0, report: Report = silent) -> NeighbourReport:
     """Run the shrunk recipe on a data set and on its neighbours, below `folder`, and compare what leaves."""
-    small = _small(recipe, folder)
-    divided = folder / "divided"
-    perform(partition_step(small, seed), divided)
-    clients = clients_of(divided)
-    subject = clients[0]
-    units, covered = _units(small, clients, seed, folder, divided, subject)
-    result = NeighbourReport(recipe.name, units)
-    neighbours = changes_for(units, secure=small.secure)
+    trial = prepared(recipe, folder, seed)
+    result = NeighbourReport(recipe.name, trial.units)
+    neighbours = changes_for(trial.units, secure=trial.recipe.secure)
+    runs: dict[tuple[Edit, bool], _Finished] = {}
     for number, change in enumerate(neighbours, start=1):
-        first = _World(folder / "one", small, clients, seed, subject, covered)
-        second = _World(folder / "other", small, clients, seed, subject, covered, without=change.leaves_out)
-        for world, changed in ((first, change.before), (second, change.after)):
-            world.begin(divided)
-            changed(world.root / "clients" / subject / "private/data.parquet", world.root / "public/test.parquet")
-        if change.crafted:
-            for world in (first, second) if change.crafted == "both" else (second,):
-                world.crafted = True
-        result.differences += _compared(first, second, change, result)
+        before = change.before, change.crafted == "both"
+        if before not in runs:
+            first = trial.world(f"one-{len(runs)}")
+            change.before(first.data)
+            first.crafted = change.crafted == "both"
+            runs[before] = _finished(first)
+        second = trial.world("other", without_subject=change.leaves_out)
+        change.after(second.data)
+        second.crafted = change.crafted is not None
+        result.differences += _compared(runs[before], second, change, result)
         result.neighbours.append(change.name)
         report(number, len(neighbours), change.name)
     return result
 
 
-def _small(recipe: Recipe, folder: Path) -> Recipe:
-    """Shrunk, of three clients at most and without phases that wait for an accuracy; of a sweep the first run."""
-    if recipe.sweep:
-        from stages.recipes.sweep import points
-
-        recipe = points(recipe, 0)[0].recipe
-    return resolved(shrunk(recipe, folder), {})
-
-
-def _units(
-    recipe: Recipe, clients: Sequence[str], seed: int, folder: Path, divided: Path, subject: str
-) -> tuple[list[str], frozenset[str]]:
-    """What the recipe's ε is for, and which steps lead to files that have one; by a run of all of it."""
-    world = _World(folder / "one", recipe, clients, seed, subject, None)
-    world.begin(divided)
-    leaving: dict[str, Metadata] = {}
-    for step in world.steps:
-        outcome = world.take(step)
-        if outcome.code:
-            raise UsageError(f"the shrunk recipe does not run: {step.command}: {outcome.said}")
-        leaving |= {name: describe(world.root / name).metadata for name in _leaving(step) if format_named(name)}
-    covered = {name: about for name, about in leaving.items() if about.privacy and not about.disclosures}
-    if not covered:
-        raise UsageError(f"recipe {recipe.name} promises no ε for anything that leaves: there is nothing to compare.")
-    units = sorted({str(event["unit"]) for about in covered.values() for event in about.privacy})
-    return units, _ancestors(world.steps, covered)
-
-
-def _leaving(step: Step) -> list[str]:
-    return [name for name in step.outputs if "/outbox/" in name]
-
-
-def _ancestors(steps: Sequence[Step], files: Mapping[str, Any]) -> frozenset[str]:
-    """The outputs of all steps without which these files would not be."""
-    wanted = set(files)
-    for step in reversed(steps):
-        if wanted & set(step.outputs):
-            wanted |= {*step.outputs, *step.inputs, *step.needs}
-    return frozenset(wanted)
-
-
 @dataclass(frozen=True)
-class _Outcome:
-    """Exit code, and what was printed as an error, without the folder's name."""
+class _Finished:
+    """A run to compare others with, and how each of its steps ended."""
 
-    code: int
-    said: str
-
-
-class _World:
-    """One run. `covered` are the files that lead to an ε: nothing else is made. `without`: the subject was not drawn."""
-
-    def __init__(
-        self, root: Path, recipe: Recipe, clients: Sequence[str], seed: int, subject: str,
-        covered: frozenset[str] | None, *, without: bool = False,
-    ) -> None:  # fmt: skip
-        self.root, self.subject, self.crafted = root, subject, False
-        here = [name for name in clients if not (without and name == subject)]
-        every = plan(replace(recipe), clients, seed, draw=lambda names, _round: [n for n in names if n in here])
-        self.steps = [s for s in every if s.command != "evaluate" and (covered is None or covered & set(s.outputs))]
-
-    def begin(self, divided: Path) -> None:
-        shutil.rmtree(self.root, ignore_errors=True)
-        shutil.copytree(divided, self.root)
-
-    def take(self, step: Step) -> _Outcome:
-        from stages.privacy.mechanism import noise_alone
-
-        said = io.StringIO()
-        code = 0
-        with contextlib.redirect_stderr(said), noise_alone(_stream(step.out)):
-            try:
-                perform(step, self.root)
-                if self.crafted and step.out == model_file(0):
-                    craft_model(self.root / step.out)
-            except FedsynthError as error:
-                code = error.exit_code
-                said.write(str(error))
-        return _Outcome(code, said.getvalue().replace(str(self.root), ""))
+    world: World
+    outcomes: dict[str, Outcome]
 
 
-def _stream(name: str) -> Any:
-    """The noise of the step that writes this file, the same in every run."""
-    from stages.privacy.streams import CONTEXT, KEY_SIZE, SecretStream
+def _finished(world: World) -> _Finished:
+    outcomes: dict[str, Outcome] = {}
+    for step in world.steps:
+        outcomes[step.out] = world.take(step)
+        if outcomes[step.out].code:
+            break
+    return _Finished(world, outcomes)
 
-    return SecretStream(bytes(KEY_SIZE), dict.fromkeys(CONTEXT, name), "noise")
 
-
-def _compared(first: _World, second: _World, change: Change, result: NeighbourReport) -> Iterator[Difference]:
-    """Run both, step by step."""
-    others = {step.out: step for step in second.steps}
-    values = change.crafted != "second"
-    for step in first.steps:
-        mine = first.take(step)
-        if step.out not in others:
-            continue
-        other = others[step.out]
-        if _is_copied(step, second, first):
+def _compared(run: _Finished, second: World, change: Change, result: NeighbourReport) -> Iterator[Difference]:
+    """Run the other, step by step."""
+    first, values = run.world, change.crafted != "second"
+    for step in second.steps:
+        if step.out not in run.outcomes:
+            break
+        if _is_copied(step, second):
             for name in step.outputs:
                 _copy(first.root / name, second.root / name)
             continue
-        theirs = second.take(other)
+        mine, theirs = run.outcomes[step.out], second.take(step)
         if mine != theirs:
-            yield Difference(change.name, step.out, f"{step.command} ended with {_words(mine)}, and with {_words(theirs)}")
+            ended = f"{step.command} ended with {_words(mine)} for one, and with {_words(theirs)} for the other"
+            yield Difference(change.name, step.out, ended)
             return
         if mine.code:
-            return
+            break
         for name in step.outputs:
             yield from _same(first.root / name, second.root / name, name, change, result, values=values)
     if not change.leaves_out:
         yield from _ledgers(first, second, change, values=values)
 
 
-def _is_copied(step: Step, second: _World, first: _World) -> bool:
+def _is_copied(step: Step, world: World) -> bool:
     """What another client does by itself, from its own data and the same public files, is the same in both."""
-    alone = step.owner not in (second.subject, "server", "simulation")
-    return alone and not second.crafted and not any("secagg" in s.command for s in first.steps)
+    alone = step.owner not in (world.subject, "server")
+    return alone and not world.crafted and not any("secagg" in step.command for step in world.steps)
 
 
 def _same(
     mine: Path, theirs: Path, name: str, change: Change, result: NeighbourReport, *, values: bool
 ) -> Iterator[Difference]:
     """Compare a file that leaves; one that may, take for the other's, so that both go on from the same."""
-    if format_named(name) is None or not theirs.exists():
+    if mine.exists() != theirs.exists():
+        yield Difference(change.name, name, "it is there for one of them alone")
+    if format_named(name) is None or not (mine.exists() and theirs.exists()):
         return
     about = describe(mine).metadata
     covered = bool(about.privacy) and not about.disclosures
@@ -240,7 +159,7 @@ def _same(
         _copy(mine, theirs)
 
 
-def _ledgers(first: _World, second: _World, change: Change, *, values: bool) -> Iterator[Difference]:
+def _ledgers(first: World, second: World, change: Change, *, values: bool) -> Iterator[Difference]:
     mine, theirs = (RunFolder(world.root).client(world.subject) for world in (first, second))
     found = unlike(ledger_of(mine, sizes=values), ledger_of(theirs, sizes=values))
     if found is not None:
@@ -252,7 +171,7 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copy2(source, target)
 
 
-def _words(outcome: _Outcome) -> str:
+def _words(outcome: Outcome) -> str:
     return f"exit code {outcome.code}{f': {outcome.said.strip()}' if outcome.said.strip() else ''}"
 
 

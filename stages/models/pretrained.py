@@ -23,7 +23,7 @@ _WRONG = (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, 
 
 
 class Filled(NamedTuple):
-    """The digest of a file of weights, the tensors that were left as they were, and its metadata if fedsynth made it."""
+    """The digest of a file of weights, the tensors that were left as they were, its metadata if fedsynth made it."""
 
     sha256: str
     left: list[str]

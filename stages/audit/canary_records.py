@@ -1,0 +1,122 @@
+"""Records as canaries: a client's images have a number, and the loss of each is one coordinate of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts.errors import UsageError
+from artifacts.formats import dataset_file, describe, format_named
+from stages.audit.trial_runs import Trial
+from stages.audit.watch import LOUD, Watch
+from stages.data.dataset_images import load_dataset, save_dataset
+from stages.data.images import LabelledImages
+from stages.execution.progress import Report
+from stages.privacy.events import PrivacyEvent, distinct
+from stages.recipes.perform import perform
+
+_DIGITS = 256
+
+
+def run_with_records(trial: Trial, watch: Watch, there: NDArray[np.bool_], report: Report) -> list[PrivacyEvent]:
+    """All steps that lead to the subject's files with an ε; the events of those files."""
+    world = trial.world("canaries")
+    _plant(world.data, np.flatnonzero(there))
+    found: list[PrivacyEvent] = []
+    for number, step in enumerate(world.steps, start=1):
+        if step.owner == world.subject:
+            with planted(watch):
+                perform(step, world.root)
+        else:
+            perform(step, world.root)
+        report(number, len(world.steps), step.command)
+        for name in step.outputs:
+            if f"clients/{world.subject}/outbox/" in name and format_named(name):
+                about = describe(world.root / name).metadata
+                found += [PrivacyEvent.from_json(event) for event in about.privacy]
+    return distinct(found)
+
+
+def _plant(data: Path, numbers: NDArray[np.int64]) -> None:
+    """In place of the client's records, these canaries: black images with their number in the first pixels."""
+    content = load_dataset(data).content
+    images = np.zeros((len(numbers), *content.images.shape[1:]), np.uint8)
+    flat = images.reshape(len(numbers), -1)
+    for place in range(3):
+        flat[:, place] = numbers // _DIGITS**place % _DIGITS
+    labels = numbers % len(content.class_names)
+    about = dataset_file.read_metadata(data)
+    save_dataset(data, LabelledImages(images, labels, content.class_names), about, force=True)
+
+
+@contextmanager
+def planted(watch: Watch) -> Iterator[None]:
+    """While it lasts, a record's loss is its canary's: a gradient along one coordinate. All else is as it is."""
+    import torch
+    from torch import Tensor
+
+    from stages.methods import feddm, fedlap, private_gradients, private_local_training
+
+    def numbers(images: Tensor) -> Tensor:
+        digits = ((images.flatten(-3)[..., :3] + 1) * 127.5).round().long()
+        return digits[..., 0] + _DIGITS * digits[..., 1] + _DIGITS**2 * digits[..., 2]
+
+    def of_gradients(whole: Any) -> Any:
+        def noisy_gradient(_loss: Any, weights: Any, examples: Any, *, mechanism: Any, **options: Any) -> Any:
+            size = sum(weight.numel() for weight in weights.values())
+            places = torch.from_numpy(watch.coordinates(size))
+            loud = LOUD * mechanism.clip_norm
+
+            def canary(own: Any, image: Tensor, *_: Any) -> Tensor:
+                flat = torch.cat([own[name].flatten() for name in weights])
+                return loud * torch.gather(flat, 0, places[numbers(image)][None]).sum()
+
+            found = whole(canary, weights, examples, mechanism=mechanism, **options)
+            flat = torch.cat([found[name].flatten() for name in weights]).double().numpy()
+            scale = mechanism.expected_size / mechanism.clip_norm
+            watch.saw(flat[places.numpy()] * scale, mechanism.noise_multiplier)
+            return found
+
+        return noisy_gradient
+
+    def embedded_alone(module: Any, _weights: Any, images: Tensor, _places: Any) -> Tensor:
+        """A feature for each canary of a class: the class is the number's rest, the feature what is left of it."""
+        size = feddm.embedded_size(module)
+        classes = int(module.classifier[-1].out_features)
+        found = torch.zeros(len(images), size, dtype=torch.float64)
+        which = numbers(images) // classes
+        if watch.canaries > size * classes:
+            raise UsageError(f"{size * classes} features are released: give at most that as --canaries.")
+        found[torch.arange(len(images)), which] = LOUD
+        return found
+
+    def noisy_mean(total: Any, mechanism: Any, noise: Any) -> Any:
+        released = kept[feddm, "noisy_mean"](total, mechanism, noise)
+        sums = released["sums"].astype(np.float64) * mechanism.expected_size / mechanism.clip_norm
+        every = np.arange(watch.canaries)
+        watch.saw(sums[every % len(sums), every // len(sums)], mechanism.noise_multiplier)
+        return released
+
+    def features_length(clip_norm: float, count_share: float) -> float:
+        length: float = kept[feddm, "features_length"](clip_norm, count_share)
+        watch.length = length / clip_norm
+        return length
+
+    gradients = [private_local_training, private_gradients, fedlap]
+    kept: dict[tuple[Any, str], Any] = {(module, "noisy_gradient"): module.noisy_gradient for module in gradients}
+    others = {"embedded_alone": embedded_alone, "noisy_mean": noisy_mean, "features_length": features_length}
+    kept |= {(feddm, name): getattr(feddm, name) for name in others}
+    try:
+        for module in gradients:
+            module.noisy_gradient = of_gradients(kept[module, "noisy_gradient"])  # type: ignore[attr-defined]
+        for name, other in others.items():
+            setattr(feddm, name, other)
+        yield
+    finally:
+        for (module, name), whole in kept.items():
+            setattr(module, name, whole)
