@@ -94,14 +94,14 @@ def judged(
 ) -> EmpiricalReport:
     """What the releases say of the events that were claimed for them."""
     rates = [event.sampling_rate for event in events for _ in range(event.steps)]
-    if len(rates) != len(watch.seen):
+    if len(watch.seen) > len(rates):
         raise VerificationError(f"{recipe}: {len(watch.seen)} releases were made, and {len(rates)} are in its events.")
-    scores = watch.scores(rates)
+    scores = watch.scores(rates[: len(watch.seen)])  # a loop may end early, and is charged in full
     right = (scores > 0) == there
     count = len(there)
     most = most_right(events)
     return EmpiricalReport(
-        recipe=recipe, unit=unit, canaries=count, releases=len(rates), delta=delta,
+        recipe=recipe, unit=unit, canaries=count, releases=len(watch.seen), delta=delta,
         claimed=epsilon(events, delta=delta).pld, right=int(right.sum()), most_right=most,
         p_value=at_least(int(right.sum()), count, most), power=power(events, count),
         lower_bound=one_run_bound(scores, there, delta), estimate=estimated(scores, there, delta),
