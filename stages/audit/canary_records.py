@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from stages.privacy.events import PrivacyEvent, distinct
 from stages.recipes.perform import perform
 
 _DIGITS = 256
+_STEP = "noisy_gradient"  # which all of DP-SGD, generators and FedLAP call
 
 
 def run_with_records(trial: Trial, watch: Watch, there: NDArray[np.bool_], report: Report) -> list[PrivacyEvent]:
@@ -107,16 +109,19 @@ def planted(watch: Watch) -> Iterator[None]:
         watch.length = length / clip_norm
         return length
 
-    gradients = [private_local_training, private_gradients, fedlap]
-    kept: dict[tuple[Any, str], Any] = {(module, "noisy_gradient"): module.noisy_gradient for module in gradients}
     others = {"embedded_alone": embedded_alone, "noisy_mean": noisy_mean, "features_length": features_length}
+    steps: list[ModuleType] = [private_local_training, private_gradients, fedlap]
+    kept: dict[tuple[ModuleType, str], Any] = {(module, _STEP): getattr(module, _STEP) for module in steps}
     kept |= {(feddm, name): getattr(feddm, name) for name in others}
+    instead = {(module, _STEP): of_gradients(kept[module, _STEP]) for module in steps}
+    instead |= {(feddm, name): other for name, other in others.items()}
     try:
-        for module in gradients:
-            module.noisy_gradient = of_gradients(kept[module, "noisy_gradient"])  # type: ignore[attr-defined]
-        for name, other in others.items():
-            setattr(feddm, name, other)
+        _put(instead)
         yield
     finally:
-        for (module, name), whole in kept.items():
-            setattr(module, name, whole)
+        _put(kept)
+
+
+def _put(functions: Mapping[tuple[ModuleType, str], Any]) -> None:
+    for (module, name), function in functions.items():
+        setattr(module, name, function)

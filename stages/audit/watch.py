@@ -12,6 +12,9 @@ from artifacts.errors import UsageError
 
 Scores = NDArray[np.float64]
 LOUD = 1e6  # how long a canary's contribution is before it is clipped
+# The attacker looks for contributions that are too long: between the right length and √2 of it. That costs little where
+# they are right, and finds more where they are not.
+LONGER = 1.2
 
 
 class Watch:
@@ -34,9 +37,15 @@ class Watch:
         return np.arange(self.canaries, dtype=np.int64) * size // self.canaries
 
     def scores(self, rates: Sequence[float]) -> Scores:
-        """log P(releases | there)/P(releases | not there) of each canary."""
+        """How likely each canary's releases are if it was there, over how likely if it was not; the logarithm."""
         total = np.zeros(self.canaries)
         for values, sigma, q in zip(self.seen, self.noise, rates, strict=True):
-            ratio = (2 * self.length * values - self.length**2) / (2 * sigma**2)
-            total += np.logaddexp(math.log1p(-q), math.log(q) + ratio) if q < 1 else ratio
+            total += likelihood(values, sigma, q, self.length)
         return total
+
+
+def likelihood(values: Scores, sigma: float, q: float, length: float) -> Scores:
+    """log P(values | there)/P(values | not there), for contributions `LONGER` than they should be."""
+    expected = LONGER * length
+    ratio: Scores = (2 * expected * values - expected**2) / (2 * sigma**2)
+    return np.logaddexp(math.log1p(-q), math.log(q) + ratio) if q < 1 else ratio
