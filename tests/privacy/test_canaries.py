@@ -120,6 +120,7 @@ def test_a_recipe_keeps_its_epsilon(fedsynth_json):
     assert found["power"] > 1 - RARE
 
 
+@pytest.mark.slow
 def test_a_sensitivity_too_large_is_refuted(monkeypatch):
     wrong_by(math.sqrt(2), monkeypatch)
     found = audited("dp-sgd", MANY, FOUR)
@@ -165,6 +166,7 @@ def test_a_sensitivity_wrong_by_the_root_of_two_is_caught_with_the_power_that_is
     assert sum(each.refuted for each in found) >= 15
 
 
+@pytest.mark.slow
 def test_recipes_that_canaries_are_not_for(fedsynth):
     for words, said in (
         (["dp-sgd", "--delta", 2], "between 0 and 1"),
