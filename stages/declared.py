@@ -10,32 +10,20 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from artifacts.digests import canonical_json
 from artifacts.errors import InputError
 from artifacts.kinds import DATASET_PARAMS
 from artifacts.metadata import Metadata, MetadataError, check_client_name
-from stages.hyperparameters import HyperParameters, PluginRecord
+from stages.catalogue import COMMANDS
+from stages.hyperparameters import PluginRecord, stated
 from stages.methods.params.encoding import DeltaEncoding
-from stages.methods.params.synthesis import Labels, Sampler
-from stages.models.file import SHAPE, network_params
+from stages.methods.params.synthesis import Synthesis
+from stages.nets.params import SHAPE, network_params
 from stages.plugins import records
 from stages.registry import ENCODERS, GENERATORS, NETWORKS, RULES
 
-# By stage that has no registry of its own: the kinds that it may send, and by which method.
-_CLIENTS: dict[str, dict[str, tuple[str | None, ...]]] = {
-    "sign": {"envelope": (None,)},
-    "receipt": {"head": ("ask",)},
-    "secagg": {
-        "secagg-keys": ("keys",), "secagg-shares": ("shares",), "secagg-masked": ("mask",),
-        "secagg-survivors": ("confirm",), "secagg-unmask": ("unmask",),
-    },
-}  # fmt: skip
-_SERVER = {
-    "shuffle": ("dataset",), "sign": ("envelope",), "receipt": ("receipt",),
-    "secagg": ("secagg-keys", "secagg-shares", "secagg-survivors"),
-}  # fmt: skip
 # Secure aggregation: who, by name, and how numbers are written.
 _NAMES = {"senders", "receivers", "peers", "survivors", "dropped", "signers", "clients"}
 _NUMBERS = {"step", "most", "threshold", "modulus", "range", "bits"}
@@ -68,9 +56,8 @@ def _of_clients(stage: str, kind: str) -> tuple[str | None, ...]:
     if stage == "encode":
         makers = [declared for declared in ENCODERS.classes if declared.kind == kind]
         return tuple(word for declared in makers for word in ENCODERS.words_of(declared))
-    if stage == "synthesize":
-        return GENERATORS.words if kind == "dataset" else ()
-    return _CLIENTS.get(stage, {}).get(kind, ())
+    commands = [command for command in COMMANDS.values() if command.stage == stage and kind in command.client_sends]
+    return GENERATORS.words if commands and stage == "synthesize" else tuple(command.method for command in commands)
 
 
 def _of_server(stage: str) -> tuple[str, ...]:
@@ -79,7 +66,7 @@ def _of_server(stage: str) -> tuple[str, ...]:
         return tuple(declared.kind for declared in ENCODERS.classes if declared.by_server)
     if stage == "aggregate":
         return tuple(kind for declared in RULES.classes for kind in declared.writes if kind != "update")
-    return _SERVER.get(stage, ())
+    return tuple(kind for command in COMMANDS.values() if command.stage == stage for kind in command.server_sends)
 
 
 def check_params(path: Path, metadata: Metadata) -> None:
@@ -101,9 +88,9 @@ def _misspelt(stage: str, method: str | None, text: str, _plugins: tuple[str, ..
             case "encode":
                 if params.get("method") != method:
                     raise ValueError(f"its method is {method!r}, but its parameters are those of another")
-                _check_spelt(ENCODERS.from_mapping(params), params)
+                stated(ENCODERS, params)
             case "synthesize":
-                _check_synthesis(params)
+                _check_synthesis(params, method)
             case "shuffle":
                 _check_names(params, DATASET_PARAMS)
             case "secagg":
@@ -115,7 +102,7 @@ def _misspelt(stage: str, method: str | None, text: str, _plugins: tuple[str, ..
                 own = {name: value for name, value in params.items() if name not in network}
                 if own.get("rule") != method:
                     raise ValueError(f"its method is {method!r}, but its parameters are those of another")
-                _check_spelt(RULES.from_mapping(own), own)
+                stated(RULES, own)
                 known = set().union(*(declared.names() for declared in NETWORKS.classes))
                 _check_names(network, set(SHAPE) | {f"net_{name}" for name in {*known, "plugin"}})
                 if not all(isinstance(value, str | int | float | bool) for value in params.values()):
@@ -125,21 +112,14 @@ def _misspelt(stage: str, method: str | None, text: str, _plugins: tuple[str, ..
     return None
 
 
-def _check_spelt(declared: HyperParameters, params: Mapping[str, Any]) -> None:
-    spelt = declared.to_json()
-    wrong = sorted(name for name in params if name not in spelt or spelt[name] != params[name])
-    if wrong:
-        raise ValueError(f"{wrong[0]!r} is not as the stage spells it")
-
-
-def _check_synthesis(params: Mapping[str, Any]) -> None:
+def _check_synthesis(params: Mapping[str, Any], family: str | None) -> None:
     _check_names(params, DATASET_PARAMS | {"labels", "sampler", "sampling_steps", "picked"})
-    if params.get("labels") not in get_args(Labels):
-        raise ValueError(f"labels {params.get('labels')!r}")
-    if "sampler" in params and params["sampler"] not in get_args(Sampler):
-        raise ValueError(f"sampler {params['sampler']!r}")
-    if type(params.get("sampling_steps", 1)) is not int or params.get("picked", True) is not True:
-        raise ValueError("sampling_steps or picked")
+    if params.get("picked", True) is not True:
+        raise ValueError("'picked' is neither true nor absent")
+    # How many images of which classes there are, the rows themselves say.
+    own = {name: value for name, value in params.items() if name in Synthesis.names()}
+    rows = {"label_list": "0"} if own.get("labels") == "given" else {"count": 1}
+    stated(Synthesis, own | rows, {"family": family})
 
 
 def _check_secagg(params: Mapping[str, Any]) -> None:
@@ -152,7 +132,7 @@ def _check_secagg(params: Mapping[str, Any]) -> None:
     if not _SIGNATURE.fullmatch(str(params.get("signature", "0" * 128))):
         raise ValueError("'signature' is none")
     if params.get("encoding"):
-        DeltaEncoding.from_mapping(params["encoding"])
+        stated(DeltaEncoding, params["encoding"])
 
 
 def _is_name(text: str) -> bool:

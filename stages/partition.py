@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from stages.execution.randomness import numpy_stream
 from stages.execution.versions import versions
 from stages.keygen import settle
 from stages.pictures.class_counts import class_counts_picture
+from stages.run_folder.files import numbered_clients
 
 CENTRAL = "central"
 """The party without data of its own that `--central` makes a place for; it trains on what others send."""
@@ -49,7 +51,6 @@ def partition(
     """
     run = RunFolder(out)
     record = run.simulation / "partition.json"
-    replace = force or not _is_done(record, source, params, seed)
     found = load(
         source,
         root=root,
@@ -62,6 +63,8 @@ def partition(
         label_column=params.label_column,
         emnist_split=params.emnist_split,
     )
+    params = dataclasses.replace(params, **found.read_by)
+    replace = force or not _is_done(record, source, params, seed)
     strange = next((about for about in found.origins if about.custody != "public"), None)
     if strange is not None:
         raise InputError(
@@ -163,12 +166,6 @@ def _test_set(data: LabelledImages, params: PartitionParams, seed: int) -> tuple
     _, chosen = split_test(len(people), params.test_fraction, rng)
     public = np.isin(np.array(data.ids), [people[index] for index in chosen])
     return data.take(np.flatnonzero(~public)), data.take(np.flatnonzero(public))
-
-
-def numbered_clients(count: int) -> list[str]:
-    """`00`, `01`, … as wide as needed, so that names sort as numbers do."""
-    width = max(2, len(str(count - 1)))
-    return [f"{number:0{width}}" for number in range(count)]
 
 
 def _client_names(train: LabelledImages, parts: list[Rows], params: PartitionParams) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from artifacts.identity.keys import Key
+from artifacts.kinds import KINDS
 from artifacts.metadata import InputRef, Metadata
 from stages.audit.outbound import Seen
 from stages.audit.surrounding_files import Given, Kept, Shelf
@@ -78,11 +79,13 @@ def _mismatches(metadata: Metadata, opened: Kept, name: str) -> Iterator[str]:
     about = opened.metadata
     if about.client is not None and about.client != metadata.client:
         yield f"{name} is a file of client {about.client!r}"
-    if about.kind in ("update", "generator", "state", "message") and list(about.privacy):
+    kind = KINDS[about.kind]
+    if kind.passes_events and list(about.privacy):
         missing = [event for event in about.privacy if event not in list(metadata.privacy)]
         if missing:
             yield f"{name} has privacy events that the file does not tell"
-    if not about.privacy and metadata.privacy and about.kind in ("update", "generator") and not _noised_here(metadata):
+    never_leaves = kind.passes_events and not kind.leaves
+    if not about.privacy and metadata.privacy and never_leaves and not _noised_here(metadata):
         yield f"{name} has no privacy events, but the file claims some"
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from artifacts.formats.safetensors_layout import TensorSpec
 from artifacts.formats.tensors_stream import TensorStream
 from artifacts.kinds import KINDS
-from artifacts.metadata import Metadata
 from stages.compression.file import sizes
+from stages.execution.dispatch import named
 from stages.nets.params import matches
 from stages.registry import ENCODERS
 
@@ -39,16 +39,12 @@ def misfits(found: TensorStream, labels: NDArray[Any] | None, model: KnownModel 
 
     `labels` are those of a surrogate.
     """
-    metadata, shapes = found.metadata, {spec.name: spec.shape for spec in found.specs}
-    kind = KINDS[metadata.kind]
+    kind = KINDS[found.metadata.kind]
     if kind.holds_weights and model is not None:
-        yield from _foreign(shapes, model.shapes, partial=kind.partial)
-    elif labels is not None:
-        yield from _surrogate(metadata, labels, shapes, model)
-    elif metadata.kind in ("compressed", "residuals"):
-        yield from _compressed(metadata, shapes, model)
-    elif kind.encoded:
-        yield from _proxy(metadata, found.specs, shapes, model)
+        yield from _foreign(_shapes(found), model.shapes, partial=kind.partial)
+    check = next((one.checked_by for one in ENCODERS.classes if one.kind == kind.name), None)
+    if check is not None:
+        yield from named(check)(found, labels, model)
 
 
 def _foreign(shapes: Shapes, wanted: Shapes, *, partial: bool) -> Iterator[str]:
@@ -62,11 +58,12 @@ def _foreign(shapes: Shapes, wanted: Shapes, *, partial: bool) -> Iterator[str]:
         yield f"the tensor {missing[0]!r} of its model is missing"
 
 
-def _surrogate(metadata: Metadata, labels: NDArray[Any], shapes: Shapes, model: KnownModel | None) -> Iterator[str]:
-    each = metadata.params.get("images_per_class", 0)
+def surrogate_misfits(found: TensorStream, labels: NDArray[Any] | None, model: KnownModel | None) -> Iterator[str]:
+    assert labels is not None  # a surrogate always has them
+    each = found.metadata.params.get("images_per_class", 0)
     low, high = (int(labels.min()), int(labels.max())) if labels.size else (0, 0)
     if model is not None:
-        yield from _images(shapes["images"], model)
+        yield from _images(_shapes(found)["images"], model)
         classes = model.params.get("num_classes", 0)
         if low < 0 or high >= classes:
             yield f"its labels run from {low} to {high}, but there are {classes} classes"
@@ -74,26 +71,29 @@ def _surrogate(metadata: Metadata, labels: NDArray[Any], shapes: Shapes, model: 
         yield f"it holds more than the {each} images of a class that its parameters say"
 
 
-def _compressed(metadata: Metadata, shapes: Shapes, model: KnownModel | None) -> Iterator[str]:
-    if model is None:
-        return
-    found = {name: shape for name, shape in shapes.items() if name != "averages"}
-    if metadata.kind == "residuals":
-        wanted: dict[str, Any] = {"residuals": (metadata.params.get("images"), model.params.get("num_classes"))}
-    else:
-        wanted = sizes(ENCODERS.from_mapping(metadata.params), model.shapes)
-    if found != wanted:
-        yield f"it holds {found}, where its parameters and its model make {wanted}"
+def residuals_misfits(found: TensorStream, _labels: None, model: KnownModel | None) -> Iterator[str]:
+    if model is not None:
+        wanted = {"residuals": (found.metadata.params.get("images"), model.params.get("num_classes"))}
+        yield from _other_sizes(found, wanted)
 
 
-def _proxy(
-    metadata: Metadata, specs: tuple[TensorSpec, ...], shapes: Shapes, model: KnownModel | None
-) -> Iterator[str]:
-    kinds = {spec.name: spec.dtype for spec in specs}
+def compressed_misfits(found: TensorStream, _labels: None, model: KnownModel | None) -> Iterator[str]:
+    if model is not None:
+        yield from _other_sizes(found, sizes(ENCODERS.from_mapping(found.metadata.params), model.shapes))
+
+
+def _other_sizes(found: TensorStream, wanted: Mapping[str, Any]) -> Iterator[str]:
+    held = {name: shape for name, shape in _shapes(found).items() if name != "averages"}
+    if held != wanted:
+        yield f"it holds {held}, where its parameters and its model make {wanted}"
+
+
+def proxy_misfits(found: TensorStream, _labels: None, model: KnownModel | None) -> Iterator[str]:
+    kinds, shapes = {spec.name: spec.dtype for spec in found.specs}, _shapes(found)
     if ("range" in kinds) != (kinds["images"] == "U8") or shapes.get("range", (2,)) != (2,):
         yield "`range` belongs to images of bytes, and is two numbers"
-    if shapes["images"][0] != metadata.params.get("images"):
-        yield f"it holds {shapes['images'][0]} images, its parameters say {metadata.params.get('images')}"
+    if shapes["images"][0] != found.metadata.params.get("images"):
+        yield f"it holds {shapes['images'][0]} images, its parameters say {found.metadata.params.get('images')}"
     if model is None:
         return
     yield from _images(shapes["images"], model)
@@ -101,6 +101,10 @@ def _proxy(
         yield f"its residuals have {shapes['residuals'][1]} numbers each, the model has another number of classes"
     if shapes["scales"][0] > len(model.shapes):
         yield f"it has {shapes['scales'][0]} scales for the {len(model.shapes)} tensors of its model"
+
+
+def _shapes(found: TensorStream) -> Shapes:
+    return {spec.name: spec.shape for spec in found.specs}
 
 
 def _images(shape: tuple[int, ...], model: KnownModel) -> Iterator[str]:

@@ -63,7 +63,7 @@ def inherited_events(paths: Sequence[Path], sources: Sequence[Metadata]) -> list
     """
     events: list[PrivacyEvent] = []
     for path, metadata in zip(paths, sources, strict=True):
-        made = metadata.kind in ("state", "model", "surrogate") or metadata.stage == "synthesize"
+        made = metadata.kind != "dataset" or metadata.stage == "synthesize"
         derived = made or metadata.privacy or metadata.disclosures
         # What the server dealt out has left before, at its own price.
         if not derived or metadata.custody == "downlink":

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from artifacts.errors import BudgetError, InputError, UsageError
+from artifacts.formats.plain_data import read_mapping
 from artifacts.identity import keys
 from artifacts.identity.keys import Key
 from artifacts.ledgers import spend
@@ -27,7 +28,6 @@ from stages.methods.params.record_privacy import RecordPrivacy
 from stages.privacy.budget import Budget
 from stages.privacy.events import PLANNED_ID, PrivacyEvent, event_id, unsampled
 from stages.privacy.streams import Label, SecretStream, context_digest
-from stages.recipes.params_file import read_mapping
 
 BUDGET = "budget.yaml"
 

@@ -8,8 +8,10 @@ them (see `images`), and nothing is downloaded unless that was asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,11 +38,13 @@ class Source:
     """The images to divide among clients, and the test images where the source has some of its own.
 
     `origins` are the metadata of those of its files that fedsynth made: they say what was spent and told already.
+    `read_by` are the parameters of this kind of source as they were used, given or not.
     """
 
     train: LabelledImages
     test: LabelledImages | None
     origins: tuple[Metadata, ...] = ()
+    read_by: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.test is not None and self.test.images.shape[1:] != self.train.images.shape[1:]:
@@ -80,6 +84,7 @@ def load(
     }
     form = Form(size=image_size, channels=channels)
     origins: tuple[Metadata, ...] = ()
+    read_by: dict[str, str] = {}
     test: LabelledImages | None
     if source == "digits":
         _refuse_unused(source, given, set())
@@ -92,7 +97,9 @@ def load(
             raise UsageError(
                 f"{source} needs --root, the folder that holds {needs}, or that --download fills.{mistaken}"
             )
-        train, test = load_torchvision(source, root, download, emnist_split or "balanced", form)
+        split = emnist_split or "balanced"
+        read_by = {"emnist_split": split} if source == "emnist" else {}
+        train, test = load_torchvision(source, root, download, split, form)
     elif is_url(source):
         with fetched(source) as path:
             return load(
@@ -109,12 +116,13 @@ def load(
                 id=id_column,
                 attributes=parse_attributes(by) if by is not None else (),
             )
+            read_by = {"image_column": columns.image, "label_column": columns.label}
             train, test, origins = load_parquet(path, columns, form)
         else:
             _refuse_unused(source, given, set())
             train, test = load_folder(path, form)
     try:
-        return Source(train, test, origins)
+        return Source(train, test, origins, read_by)
     except ValueError as error:
         raise InputError(f"{source}: {error}.") from error
 

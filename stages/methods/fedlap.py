@@ -328,7 +328,7 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class ServerStep:
+class DescentStep:
     distance: float
     loss: float
 
@@ -342,13 +342,13 @@ def optimise(
     rate: float,
     augmentations: Sequence[str] = (),
     generator: torch.Generator | None = None,
-) -> tuple[Weights, list[ServerStep]]:
+) -> tuple[Weights, list[DescentStep]]:
     """Eq. 11: w ← w − η Σ (N_k/N) ∇L(w, S_k), until the next step would leave the radius; None: `steps` steps.
 
     The step that would leave is not taken, so the result is inside. One transformation is drawn for each step.
     """
     origin = weights = start_weights(module)
-    trace: list[ServerStep] = []
+    trace: list[DescentStep] = []
     for _ in range(steps):
         direction = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         transformation = drawn_transformation(augmentations, generator)
@@ -366,5 +366,5 @@ def optimise(
         if radius is not None and not away <= radius:
             break
         weights = further
-        trace.append(ServerStep(away, loss))
+        trace.append(DescentStep(away, loss))
     return weights, trace

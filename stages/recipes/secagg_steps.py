@@ -11,9 +11,9 @@ from typing import Any
 
 from artifacts.errors import UsageError
 from stages.recipes.declared import declaration
-from stages.recipes.files import ROSTER, TEST, aggregated_update, data_file, identity_file, secagg_file
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
+from stages.run_folder.files import ROSTER, TEST, aggregated_update, data_file, identity_file, secagg_file
 from stages.secagg.terms import default_threshold
 
 _LISTS = {"shares": "shares", "masked": "survivors", "survivors": "confirmed"}

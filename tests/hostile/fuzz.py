@@ -48,7 +48,7 @@ def main():
 def fuzz(name, executions, out, seed):
     import atheris
 
-    sys.path += [str(HERE), str(HERE.parent / "artifacts")]
+    sys.path += [str(HERE), str(HERE.parent / "support")]
     with atheris.instrument_imports(include=INSTRUMENTED):
         import forge
         import mutations
@@ -177,7 +177,7 @@ def fuzz_all(given):
 def shares_of(only):
     """How the executions are divided; asked in a process of its own, so that this one imports nothing heavy."""
     code = "import forge, json, readers; print(json.dumps({n: r.share for n, r in readers.table(forge).items()}))"
-    paths = os.pathsep.join([str(HERE), str(HERE.parent / "artifacts")])
+    paths = os.pathsep.join([str(HERE), str(HERE.parent / "support")])
     told = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, env=os.environ | {"PYTHONPATH": paths}
     )
