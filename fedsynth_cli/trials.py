@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from artifacts.errors import VerificationError
-    from stages.audit.empirical import EmpiricalReport
-    from stages.audit.neighbours import NeighbourReport
+    from stages.trials.empirical import EmpiricalReport
+    from stages.trials.neighbours import NeighbourReport
 
 
 def try_neighbours(recipe: str, preset: str | None, settings: Sequence[str], output: Output) -> None:
-    from stages.audit.neighbours import audit_neighbours
     from stages.recipes.recipe import change, load_recipe
+    from stages.trials.neighbours import audit_neighbours
 
     with output.progress("neighbours") as report:
         found = audit_neighbours(change(load_recipe(recipe, preset), settings, None), report=report)
@@ -29,8 +29,8 @@ def try_canaries(
     recipe: str, preset: str | None, settings: Sequence[str], delta: float | None, canaries: int, output: Output
 ) -> None:
     from artifacts.errors import UsageError
-    from stages.audit.empirical import audit_empirically
     from stages.recipes.recipe import change, load_recipe
+    from stages.trials.empirical import audit_empirically
 
     if delta is None:
         raise UsageError("--empirical needs --delta: an ε is claimed at a δ.")

@@ -1,7 +1,8 @@
 """Neighbouring data, one record or client apart: all that leaves is alike, as `audit --neighbours` compares it.
 
-The mechanism releases noise of a fixed stream alone there, so every byte that leaves with an ε must be equal. A few
-small recipes by default, all that promise an ε in the slow tests; and the comparison sees what is planted.
+The mechanism releases noise of a fixed stream alone there, so every byte that leaves with an ε must be equal. By
+default one small recipe, in which one planted difference is all that is found; in the slow tests all recipes that
+promise an ε.
 """
 
 import json
@@ -10,20 +11,23 @@ import numpy as np
 import pytest
 
 import stages.train_client as train_client_stage
-from stages.audit.neighbours import compare_neighbours
 from stages.privacy.mechanism import GaussianMechanism, noise_alone, noisy_mean
 from stages.recipes.layers import names
 from stages.recipes.recipe import change, load_recipe
+from stages.trials.neighbours import compare_neighbours
 
 SOFTMAX = ["init-model.arch=softmax", "init-model.width=null", "init-model.depth=null"]
 MLP = ["init-model.arch=mlp", "init-model.depth=null"]
 SMALL = {"dp-sgd": SOFTMAX, "dp-fedavg": SOFTMAX[:1], "feddm-dp": MLP}
-# One by default; with records it is compared below, where one planted difference is all that there may be.
-SLOW = [pytest.param(name, marks=() if name == "dp-fedavg" else pytest.mark.slow) for name in SMALL]
+# The noise is given: to look for the noise of a target ε takes longer than all else.
+NOISE = [
+    "train-client.noise_multiplier=1", "train-client.target_epsilon=null", "train-client.delta=null",
+    "train-client.privacy_rounds=null",
+]  # fmt: skip
 WHOLE = [
     "dp-fedavg", "dp-fedavg-blur", "dp-fedavg-blurs", "dp-fedsam", "dp-fedsam-moved", "dp-fedsam-secure",
     "dp-fedsam-topk", "dp-sgd", "dp-sgd-fedprox", "dp-sgd-scaffold", "fed-smp-moved", "fed-smp-randk", "fed-smp-topk",
-    "feddm-dp", "fedlap-dp", "fedlap-dp-one-client", "fedssyn-dp", "fedssyn-dp-steps",
+    "feddm-dp", "fedlap-dp", "fedlap-dp-one-client", "fedssyn-dp", "fedssyn-dp-steps", "psg",
 ]  # fmt: skip
 RECORDS = [
     "one record more", "a record of a class that nobody had", "an outlier", "an image that cannot be decoded",
@@ -32,11 +36,15 @@ RECORDS = [
 CLIENTS = [*RECORDS[:3], "an update that is not finite", "one client less"]
 
 
+SMALLEST = [word for setting in (*SOFTMAX, "partition.clients=1", "rounds=1") for word in ("--set", setting)]
+
+
 def compared(name, folder, settings=(), rounds=None):
     return compare_neighbours(change(load_recipe(name), list(settings), rounds), folder)
 
 
-@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
 def test_one_record_or_client_more_changes_noised_values_alone(tmp_path, name):
     found = compared(name, tmp_path, [*SMALL[name], "partition.clients=2"], 1)
     assert found.differences == []
@@ -75,10 +83,8 @@ def test_noise_in_shares_without_masks(tmp_path):
 def test_a_refusal_because_of_one_image_is_seen(fedsynth, monkeypatch):
     whole = train_client_stage.load_described
     monkeypatch.setattr(train_client_stage, "load_described", lambda paths, described, **_: whole(paths, described))
-    words = ["audit", "--neighbours", "dp-sgd"]
-    for setting in (*SOFTMAX, "partition.clients=1", "rounds=1"):
-        words += ["--set", setting]
-    code, out, _ = fedsynth(*words, "--json")
+    noise = [word for setting in NOISE for word in ("--set", setting)]
+    code, out, _ = fedsynth("audit", "--neighbours", "dp-sgd", *SMALLEST, *noise, "--json")
     found = json.loads(out)
     (difference,) = found["differences"]
     assert found["neighbours"] == RECORDS
@@ -107,7 +113,7 @@ def test_a_number_of_records_in_the_metadata_is_seen(tmp_path, monkeypatch):
 
 
 def test_a_recipe_without_noise_has_nothing_to_compare(fedsynth):
-    code, _, err = fedsynth("audit", "--neighbours", "fedavg", "--set", "rounds=1", "--set", "partition.clients=1")
+    code, _, err = fedsynth("audit", "--neighbours", "fedavg", *SMALLEST)
     assert (code, "promises no ε" in err) == (2, True), err
 
 

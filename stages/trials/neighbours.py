@@ -23,12 +23,12 @@ from artifacts.errors import VerificationError
 from artifacts.formats import describe, format_named
 from artifacts.places import RunFolder
 from artifacts.writing import scratch
-from stages.audit.neighbour_data import Change, Edit, changes_for
-from stages.audit.neighbour_files import ledger_of, seen_file, unlike
-from stages.audit.trial_runs import Outcome, World, prepared
 from stages.execution.progress import Report, silent
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
+from stages.trials.neighbour_data import Change, Edit, changes_for
+from stages.trials.neighbour_files import ledger_of, seen_file, unlike
+from stages.trials.runs import Outcome, World, prepared
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,8 @@ def _same(
     leaves = "/outbox/" in name
     whole = values and covered and not masked
     digests = values and leaves and not masked
-    found = unlike(*(seen_file(path, values=whole, digests=digests) for path in (mine, theirs)))
+    one, other = (seen_file(path, values=whole, digests=digests) for path in (mine, theirs))
+    found = unlike(one, other)
     if leaves and found is not None:
         yield Difference(change.name, name, found)
     if leaves and whole:

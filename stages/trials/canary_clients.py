@@ -20,16 +20,16 @@ from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
 from artifacts.places import RunFolder
 from artifacts.writing import atomic
-from stages.audit.trial_runs import Trial, World
-from stages.audit.watch import LOUD, Watch
 from stages.execution.progress import Report
 from stages.keygen import settle
 from stages.models.messages import exchanged
 from stages.privacy.events import PrivacyEvent
 from stages.recipes.declared import parameters
-from stages.recipes.files import model_file
 from stages.recipes.perform import perform
 from stages.recipes.step import Step
+from stages.run_folder.files import model_file
+from stages.trials.runs import Trial, World
+from stages.trials.watch import LOUD, Watch
 
 
 def run_with_clients(trial: Trial, watch: Watch, there: NDArray[np.bool_], report: Report) -> list[PrivacyEvent]:
@@ -51,14 +51,14 @@ def run_with_clients(trial: Trial, watch: Watch, there: NDArray[np.bool_], repor
     before: Path | None = None
     for round in range(1, trial.recipe.rounds + 1):
         model, out = world.root / model_file(round - 1), world.root / model_file(round)
-        masks = {"before": before} if everybody.follows_movement and before is not None else {}
+        moved_from = before if everybody.follows_movement else None
         start = tensors_file.read(model)
         messages = []
         for number in np.flatnonzero(there):
             update, message = _update(world, int(number), start, round, watch, trial.seed)
-            encode(model, update, message, params=parameters(encoding), **masks)
+            encode(model, update, message, params=parameters(encoding), before=moved_from)
             messages.append(message)
-        aggregate(model, messages, out, params=everybody, **masks)
+        aggregate(model, messages, out, params=everybody, before=moved_from)
         moved = _flat(start) - _flat(tensors_file.read(out))
         scale = everybody.expected_clients / (everybody.server_rate * everybody.clip_norm)
         watch.saw(moved[watch.coordinates(moved.size)] * scale, everybody.noise_multiplier)

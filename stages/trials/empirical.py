@@ -27,14 +27,14 @@ from numpy.typing import NDArray
 
 from artifacts.errors import UsageError, VerificationError
 from artifacts.writing import scratch
-from stages.audit.canary_clients import run_with_clients
-from stages.audit.canary_records import run_with_records
-from stages.audit.trial_runs import prepared
-from stages.audit.watch import Scores, Watch, likelihood
 from stages.execution.progress import Report, silent
 from stages.privacy.accountant import epsilon
 from stages.privacy.events import PrivacyEvent
 from stages.recipes.recipe import Recipe
+from stages.trials.canary_clients import run_with_clients
+from stages.trials.canary_records import run_with_records
+from stages.trials.runs import prepared
+from stages.trials.watch import Scores, Watch, likelihood
 
 _CONFIDENCE = 0.95
 _SHARES = (1.0, 0.5, 0.25, 0.1, 0.05)  # of the canaries that are guessed; each pays for the choice among them

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from artifacts.errors import UsageError
 from artifacts.formats import dataset_file, describe, format_named
-from stages.audit.trial_runs import Trial
-from stages.audit.watch import LOUD, Watch
 from stages.data.dataset_images import load_dataset, save_dataset
 from stages.data.images import LabelledImages
 from stages.execution.progress import Report
 from stages.privacy.events import PrivacyEvent, distinct
 from stages.recipes.perform import perform
+from stages.trials.runs import Trial
+from stages.trials.watch import LOUD, Watch
 
 _DIGITS = 256
 _STEP = "noisy_gradient"  # which all of DP-SGD, generators and FedLAP call
@@ -76,7 +76,9 @@ def planted(watch: Watch) -> Iterator[None]:
 
             def canary(own: Any, image: Tensor, *_: Any) -> Tensor:
                 flat = torch.cat([own[name].flatten() for name in weights])
-                return loud * torch.gather(flat, 0, places[numbers(image)][None]).sum()
+                value = torch.gather(flat, 0, places[numbers(image)][None]).sum()
+                scaled: Tensor = loud * value
+                return scaled
 
             found = whole(canary, weights, examples, mechanism=mechanism, **options)
             flat = torch.cat([found[name].flatten() for name in weights]).double().numpy()

@@ -13,10 +13,8 @@ from typing import Any
 from artifacts.errors import FedsynthError, UsageError
 from artifacts.formats import describe, format_named
 from artifacts.metadata import Metadata
-from stages.audit.neighbour_data import craft_model
 from stages.privacy.mechanism import noise_alone
 from stages.privacy.streams import CONTEXT, KEY_SIZE, SecretStream
-from stages.recipes.files import data_file, model_file
 from stages.recipes.perform import perform
 from stages.recipes.phases import resolved
 from stages.recipes.plan import partition_step, plan
@@ -24,6 +22,8 @@ from stages.recipes.recipe import Recipe
 from stages.recipes.runner import clients_of
 from stages.recipes.shrink import shrunk
 from stages.recipes.step import Step
+from stages.run_folder.files import data_file, model_file
+from stages.trials.neighbour_data import craft_model
 
 
 @dataclass(frozen=True)
