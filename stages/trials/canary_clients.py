@@ -28,11 +28,11 @@ from stages.recipes.declared import parameters
 from stages.recipes.perform import perform
 from stages.recipes.step import Step
 from stages.run_folder.files import model_file
+from stages.trials.attacker import LOUD, Attacker
 from stages.trials.runs import Trial, World
-from stages.trials.watch import LOUD, Watch
 
 
-def run_with_clients(trial: Trial, watch: Watch, there: NDArray[np.bool_], report: Report) -> list[PrivacyEvent]:
+def run_with_clients(trial: Trial, attacker: Attacker, there: NDArray[np.bool_], report: Report) -> list[PrivacyEvent]:
     """All rounds of the recipe with these clients alone; the events of the last model."""
     from stages.aggregate import aggregate
     from stages.encode import encode
@@ -55,13 +55,13 @@ def run_with_clients(trial: Trial, watch: Watch, there: NDArray[np.bool_], repor
         start = tensors_file.read(model)
         messages = []
         for number in np.flatnonzero(there):
-            update, message = _update(world, int(number), start, round, watch, trial.seed)
+            update, message = _update(world, int(number), start, round, attacker, trial.seed)
             encode(model, update, message, params=parameters(encoding), before=moved_from)
             messages.append(message)
         aggregate(model, messages, out, params=everybody, before=moved_from)
         moved = _flat(start) - _flat(tensors_file.read(out))
         scale = everybody.expected_clients / (everybody.server_rate * everybody.clip_norm)
-        watch.saw(moved[watch.coordinates(moved.size)] * scale, everybody.noise_multiplier)
+        attacker.saw(moved[attacker.coordinates(moved.size)] * scale, everybody.noise_multiplier)
         before = model
         report(round, trial.recipe.rounds, "aggregate")
     return [PrivacyEvent.from_json(event) for event in tensors_file.read(out).metadata.privacy]
@@ -76,7 +76,9 @@ def _flat(model: TensorArtifact) -> NDArray[np.float64]:
     return np.concatenate([tensors[name].astype(np.float64).ravel() for name in sorted(tensors)])
 
 
-def _update(world: World, number: int, start: TensorArtifact, round: int, watch: Watch, seed: int) -> tuple[Path, Path]:
+def _update(
+    world: World, number: int, start: TensorArtifact, round: int, attacker: Attacker, seed: int
+) -> tuple[Path, Path]:
     """The canary's update as a file, and where its message goes."""
     name = f"canary-{number}"
     place = RunFolder(world.root).client(name)
@@ -84,7 +86,7 @@ def _update(world: World, number: int, start: TensorArtifact, round: int, watch:
         settle(place.key, keys.simulated(seed, f"client {name}"), force=False)
         atomic.make_folder(place.outbox)
     values = np.zeros(_flat(start).size, np.float32)
-    values[watch.coordinates(values.size)[number]] = LOUD
+    values[attacker.coordinates(values.size)[number]] = LOUD
     tensors, position = {}, 0
     for tensor, like in sorted(exchanged(start).items()):
         tensors[tensor] = values[position : position + like.size].reshape(like.shape)

@@ -18,21 +18,21 @@ from stages.data.images import LabelledImages
 from stages.execution.progress import Report
 from stages.privacy.events import PrivacyEvent, distinct
 from stages.recipes.perform import perform
+from stages.trials.attacker import LOUD, Attacker
 from stages.trials.runs import Trial
-from stages.trials.watch import LOUD, Watch
 
 _DIGITS = 256
 _STEP = "noisy_gradient"  # which all of DP-SGD, generators and FedLAP call
 
 
-def run_with_records(trial: Trial, watch: Watch, there: NDArray[np.bool_], report: Report) -> list[PrivacyEvent]:
+def run_with_records(trial: Trial, attacker: Attacker, there: NDArray[np.bool_], report: Report) -> list[PrivacyEvent]:
     """All steps that lead to the subject's files with an ε; the events of those files."""
     world = trial.world("canaries")
     _plant(world.data, np.flatnonzero(there))
     found: list[PrivacyEvent] = []
     for number, step in enumerate(world.steps, start=1):
         if step.owner == world.subject:
-            with planted(watch):
+            with planted(attacker):
                 perform(step, world.root)
         else:
             perform(step, world.root)
@@ -57,7 +57,7 @@ def _plant(data: Path, numbers: NDArray[np.int64]) -> None:
 
 
 @contextmanager
-def planted(watch: Watch) -> Iterator[None]:
+def planted(attacker: Attacker) -> Iterator[None]:
     """While it lasts, a record's loss is its canary's: a gradient along one coordinate. All else is as it is."""
     import torch
     from torch import Tensor
@@ -71,7 +71,7 @@ def planted(watch: Watch) -> Iterator[None]:
     def of_gradients(whole: Any) -> Any:
         def noisy_gradient(_loss: Any, weights: Any, examples: Any, *, mechanism: Any, **options: Any) -> Any:
             size = sum(weight.numel() for weight in weights.values())
-            places = torch.from_numpy(watch.coordinates(size))
+            places = torch.from_numpy(attacker.coordinates(size))
             loud = LOUD * mechanism.clip_norm
 
             def canary(own: Any, image: Tensor, *_: Any) -> Tensor:
@@ -83,7 +83,7 @@ def planted(watch: Watch) -> Iterator[None]:
             found = whole(canary, weights, examples, mechanism=mechanism, **options)
             flat = torch.cat([found[name].flatten() for name in weights]).double().numpy()
             scale = mechanism.expected_size / mechanism.clip_norm
-            watch.saw(flat[places.numpy()] * scale, mechanism.noise_multiplier)
+            attacker.saw(flat[places.numpy()] * scale, mechanism.noise_multiplier)
             return found
 
         return noisy_gradient
@@ -94,7 +94,7 @@ def planted(watch: Watch) -> Iterator[None]:
         classes = int(module.classifier[-1].out_features)
         found = torch.zeros(len(images), size, dtype=torch.float64)
         which = numbers(images) // classes
-        if watch.canaries > size * classes:
+        if attacker.canaries > size * classes:
             raise UsageError(f"{size * classes} features are released: give at most that as --canaries.")
         found[torch.arange(len(images)), which] = LOUD
         return found
@@ -102,13 +102,13 @@ def planted(watch: Watch) -> Iterator[None]:
     def noisy_mean(total: Any, mechanism: Any, noise: Any) -> Any:
         released = kept[feddm, "noisy_mean"](total, mechanism, noise)
         sums = released["sums"].astype(np.float64) * mechanism.expected_size / mechanism.clip_norm
-        every = np.arange(watch.canaries)
-        watch.saw(sums[every % len(sums), every // len(sums)], mechanism.noise_multiplier)
+        every = np.arange(attacker.canaries)
+        attacker.saw(sums[every % len(sums), every // len(sums)], mechanism.noise_multiplier)
         return released
 
     def features_length(clip_norm: float, count_share: float) -> float:
         length: float = kept[feddm, "features_length"](clip_norm, count_share)
-        watch.length = length / clip_norm
+        attacker.length = length / clip_norm
         return length
 
     others = {"embedded_alone": embedded_alone, "noisy_mean": noisy_mean, "features_length": features_length}

@@ -31,10 +31,10 @@ from stages.execution.progress import Report, silent
 from stages.privacy.accountant import epsilon
 from stages.privacy.events import PrivacyEvent
 from stages.recipes.recipe import Recipe
+from stages.trials.attacker import Attacker, Scores, likelihood
 from stages.trials.canary_clients import run_with_clients
 from stages.trials.canary_records import run_with_records
 from stages.trials.runs import prepared
-from stages.trials.watch import Scores, Watch, likelihood
 
 _CONFIDENCE = 0.95
 _SHARES = (1.0, 0.5, 0.25, 0.1, 0.05)  # of the canaries that are guessed; each pays for the choice among them
@@ -84,27 +84,29 @@ def audit_empirically(
         trial = prepared(recipe, folder, seed)
         unit = "record" if "record" in trial.units else "client"
         there = np.random.default_rng([_TOSS, seed]).random(canaries) < 0.5
-        watch = Watch(canaries)
+        attacker = Attacker(canaries)
         run = run_with_records if unit == "record" else run_with_clients
-        events = run(trial, watch, there, report)
-    return judged(recipe.name, unit, there, watch, events, delta)
+        events = run(trial, attacker, there, report)
+    return judged(recipe.name, unit, there, attacker, events, delta)
 
 
 def judged(
-    recipe: str, unit: str, there: NDArray[np.bool_], watch: Watch, events: Sequence[PrivacyEvent], delta: float
+    recipe: str, unit: str, there: NDArray[np.bool_], attacker: Attacker, events: Sequence[PrivacyEvent], delta: float
 ) -> EmpiricalReport:
     """What the releases say of the events that were claimed for them."""
     rates = [event.sampling_rate for event in events for _ in range(event.steps)]
-    if len(watch.seen) > len(rates):
-        raise VerificationError(f"{recipe}: {len(watch.seen)} releases were made, and {len(rates)} are in its events.")
-    scores = watch.scores(rates[: len(watch.seen)])  # a loop may end early, and is charged in full
+    if len(attacker.seen) > len(rates):
+        raise VerificationError(
+            f"{recipe}: {len(attacker.seen)} releases were made, and {len(rates)} are in its events."
+        )
+    scores = attacker.scores(rates[: len(attacker.seen)])  # a loop may end early, and is charged in full
     right = (scores > 0) == there
     count = len(there)
     most = most_right(events)
     return EmpiricalReport(
-        recipe=recipe, unit=unit, canaries=count, releases=len(watch.seen), delta=delta,
+        recipe=recipe, unit=unit, canaries=count, releases=len(attacker.seen), delta=delta,
         claimed=epsilon(events, delta=delta).pld, right=int(right.sum()), most_right=most,
-        p_value=at_least(int(right.sum()), count, most), power=power(events, count, length=watch.length),
+        p_value=at_least(int(right.sum()), count, most), power=power(events, count, length=attacker.length),
         lower_bound=one_run_bound(scores, there, delta), estimate=estimated(scores, there, delta),
     )  # fmt: skip
 

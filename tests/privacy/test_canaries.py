@@ -18,8 +18,8 @@ from stages.privacy.accountant import epsilon
 from stages.privacy.events import PrivacyEvent
 from stages.recipes.recipe import change, load_recipe
 from stages.trials import empirical
+from stages.trials.attacker import Attacker
 from stages.trials.empirical import audit_empirically
-from stages.trials.watch import Watch
 
 NET = ["init-model.arch=mlp", "init-model.depth=null"]
 NOISE = ["target_epsilon=null", "delta=null", "privacy_rounds=null"]
@@ -70,15 +70,15 @@ def test_delta_pays_for_the_worst_run_of_guesses():
 
 
 def test_likelihoods_of_sampled_releases():
-    watch = Watch(2)
-    watch.saw(np.array([0.3, 2.0]), 0.5)
-    watch.saw(np.array([1.0, -1.0]), 0.5)
+    attacker = Attacker(2)
+    attacker.saw(np.array([0.3, 2.0]), 0.5)
+    attacker.saw(np.array([1.0, -1.0]), 0.5)
     density = stats.norm(scale=0.5).pdf
     wanted = [
         sum(math.log((0.75 * density(x) + 0.25 * density(x - 1.2)) / density(x)) for x in row)
         for row in ((0.3, 1.0), (2.0, -1.0))
     ]
-    assert watch.scores([0.25, 0.25]) == pytest.approx(wanted)
+    assert attacker.scores([0.25, 0.25]) == pytest.approx(wanted)
 
 
 def test_the_power_is_that_of_simulated_audits():
@@ -88,9 +88,9 @@ def test_the_power_is_that_of_simulated_audits():
     most = empirical.most_right(claim)
     for _ in range(500):
         there = rng.random(300) < 0.5
-        watch = Watch(300)
-        watch.saw(there * math.sqrt(2) + rng.normal(size=300), 1.0)
-        right = int(((watch.scores([1.0]) > 0) == there).sum())
+        attacker = Attacker(300)
+        attacker.saw(there * math.sqrt(2) + rng.normal(size=300), 1.0)
+        right = int(((attacker.scores([1.0]) > 0) == there).sum())
         refuted += empirical.at_least(right, 300, most) < 0.05
     power = empirical.power(claim, 300)
     assert 0.5 < power < 0.95

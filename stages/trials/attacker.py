@@ -17,7 +17,7 @@ LOUD = 1e6  # how long a canary's contribution is before it is clipped
 LONGER = 1.2
 
 
-class Watch:
+class Attacker:
     """Every release, at the canaries' coordinates, in clips; with the noise and the rate that it was made with."""
 
     def __init__(self, canaries: int) -> None:
