@@ -119,7 +119,7 @@ def train_client(
             [*(dataset.metadata for dataset in described), *(source.metadata for source in files)],
         )
         private = PrivateRound.begin(params, about, key_of(out, key), earlier, data)
-    datasets = load_described(data, described)
+    datasets = load_described(data, described, blank=private is not None)
     images, labels, units = (*joined(datasets), None) if private is None else joined_for(datasets, private.params.unit)
     pixels, classes = torch.from_numpy(to_pixels(images)).to(where), torch.from_numpy(labels).to(where)
 

@@ -103,7 +103,7 @@ def train_generator(
 
     any_file.refuse_other(out, metadata, force=force)
     private = PrivateTraining.begin(params, metadata, out, key, data) if params.is_private else None
-    datasets = load_described(data, described)
+    datasets = load_described(data, described, blank=private is not None)
     rows_of_all = (*joined(datasets), None) if private is None else joined_for(datasets, params.unit)
     content = LabelledImages(rows_of_all[0], rows_of_all[1], class_names, units=rows_of_all[2])
     if private is None:

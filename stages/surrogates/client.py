@@ -106,7 +106,7 @@ def encode_surrogate(
         earlier = inherited_events(sources, [described.metadata, *([before.metadata] if before is not None else [])])
         inputs = (*metadata.inputs[:1], lineage.by_digest(described, "data"), *metadata.inputs[2:])
         private = PrivateSurrogate.begin(params, module, shape, replace(metadata, inputs=inputs), key, earlier, [data])
-    (dataset,) = load_described([data], [described])
+    (dataset,) = load_described([data], [described], blank=private is not None)
     content = dataset.content
     if private is None and not len(content):
         raise InputError(f"{data} holds no images: there is nothing to stand in for.")
