@@ -16,6 +16,7 @@ from typing import Any
 
 from artifacts.digests import canonical_json, is_sha256
 from artifacts.disclosures import DISCLOSURES
+from artifacts.fields import CLIENT
 from artifacts.formats.plain_data import parse_json
 from artifacts.kinds import CUSTODIES, KINDS, Custody
 
@@ -29,7 +30,6 @@ _SHA256_TEXT = re.compile(r'(?<=")[0-9a-f]{64}(?="[,}\]])')
 _HEX32_TEXT = re.compile(r'(?<=")[0-9a-f]{32}(?="[,}\]])')
 _ROUND = re.compile('(?<="round":)(0|[1-9][0-9]{0,8})(?=[,}])')
 _good_forms: set[str] = set()
-_CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _WORD = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _HEX32 = re.compile(r"[0-9a-f]{32}")
 _ARITHMETIC = re.compile(r"(cpu: float32, one thread, [A-Z0-9_]{1,16}|(cuda|mps): float32), [A-Za-z0-9 ._-]{1,48}")
@@ -61,7 +61,7 @@ def check_client_name(name: str) -> str:
     """Client names become folder names: letters, digits, dot, dash and underscore only, never a path."""
     if name == "server":
         raise MetadataError("client name 'server' is not allowed: a folder of that name is the server's")
-    if not _CLIENT.fullmatch(name):
+    if not CLIENT.fullmatch(name):
         raise MetadataError(
             f"client name {name!r} is not allowed: use 1 to 64 letters, digits, '.', '-' or '_', "
             "beginning with a letter or digit"

@@ -15,7 +15,7 @@ from typing import Any, get_args
 from artifacts.digests import canonical_json
 from artifacts.errors import InputError
 from artifacts.kinds import DATASET_PARAMS
-from artifacts.metadata import Metadata, MetadataError, check_client_name
+from artifacts.metadata import Metadata
 from stages.hyperparameters import HyperParameters, PluginRecord
 from stages.methods.params.encoding import DeltaEncoding
 from stages.methods.params.synthesis import Labels, Sampler
@@ -36,10 +36,6 @@ _SERVER = {
     "shuffle": ("dataset",), "sign": ("envelope",), "receipt": ("receipt",),
     "secagg": ("secagg-keys", "secagg-shares", "secagg-survivors"),
 }  # fmt: skip
-# Secure aggregation: who, by name, and how numbers are written.
-_NAMES = {"senders", "receivers", "peers", "survivors", "dropped", "signers", "clients"}
-_NUMBERS = {"step", "most", "threshold", "modulus", "range", "bits"}
-_SIGNATURE = re.compile("[0-9a-f]{128}")
 _LIBRARIES = {"fedsynth", "torch", "numpy", "scipy", "pyarrow", "pillow", "diffusers", "cryptography"}
 _VERSION = re.compile(r"[0-9A-Za-z.+_-]{1,40}")
 
@@ -107,7 +103,9 @@ def _misspelt(stage: str, method: str | None, text: str, _plugins: tuple[str, ..
             case "shuffle":
                 _check_names(params, DATASET_PARAMS)
             case "secagg":
-                _check_secagg(params)
+                # The rest is declared by the kinds, and read so: no file with other parameters is read at all.
+                if params.get("encoding"):
+                    _check_spelt(DeltaEncoding.from_mapping(params["encoding"]), params["encoding"])
             case "sign" | "receipt":
                 _check_names(params, set())
             case "aggregate":
@@ -140,26 +138,6 @@ def _check_synthesis(params: Mapping[str, Any]) -> None:
         raise ValueError(f"sampler {params['sampler']!r}")
     if type(params.get("sampling_steps", 1)) is not int or params.get("picked", True) is not True:
         raise ValueError("sampling_steps or picked")
-
-
-def _check_secagg(params: Mapping[str, Any]) -> None:
-    _check_names(params, _NAMES | _NUMBERS | {"encoding", "signature"})
-    for name, value in params.items():
-        if name in _NAMES and not (isinstance(value, list) and all(isinstance(v, str) and _is_name(v) for v in value)):
-            raise ValueError(f"{name!r} is not a list of clients")
-        if name in _NUMBERS and type(value) not in (int, float):
-            raise ValueError(f"{name!r} is not a number")
-    if not _SIGNATURE.fullmatch(str(params.get("signature", "0" * 128))):
-        raise ValueError("'signature' is none")
-    if params.get("encoding"):
-        DeltaEncoding.from_mapping(params["encoding"])
-
-
-def _is_name(text: str) -> bool:
-    try:
-        return bool(check_client_name(text))
-    except MetadataError:
-        return False
 
 
 def _check_names(params: Mapping[str, Any], allowed: set[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from stages.audit.noise import ShownNoise
 from stages.audit.obstacles import in_words, obstacle
 from stages.audit.outbound import Problem, Seen, check_seen
 from stages.audit.replay import ReplayOptions, replay_files
+from stages.audit.secure_rounds import SecureRounds
 from stages.audit.signatures import check_anchor, check_envelopes
 from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subject
@@ -35,6 +37,10 @@ class Common:
     roster: Roster | None
     receipts: Receipts
     replay: ReplayOptions | None
+
+    @functools.cached_property
+    def rounds(self) -> SecureRounds:
+        return SecureRounds(self.given, self.roster)
 
 
 @dataclass
@@ -54,7 +60,7 @@ def audit_one(number: int, snapshot: Snapshot, common: Common, recorded: Set[str
     part = Part(number, subject.name)
     result = part.result
     try:
-        book = _audit_place(snapshot, common.given, recorded, result)
+        book = _audit_place(snapshot, common, recorded, result)
         part.recorded = {entry.sha256 for entry in book} | {seen.sha256 for seen in snapshot.seen}
         check_envelopes(snapshot.seen, common.roster, book if snapshot.has_records else None, result)
         if not subject.is_server and snapshot.has_records:
@@ -79,9 +85,9 @@ def add_error(error: Exception, check: str, where: Path, result: AuditReport) ->
         result.add("failure", check, where, in_words(error))
 
 
-def _audit_place(snapshot: Snapshot, given: Given | None, recorded: Set[str], result: AuditReport) -> list[Entry]:
+def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result: AuditReport) -> list[Entry]:
     """One participant: its ledger, its files, where they come from and what they cost. Returns its entries."""
-    subject, place = snapshot.subject, snapshot.place
+    subject, place, given = snapshot.subject, snapshot.place, common.given
     sent = Sent(subject.name, subject.role)
     result.sent.append(sent)
     if not subject.outbox.is_dir():
@@ -136,6 +142,10 @@ def _audit_place(snapshot: Snapshot, given: Given | None, recorded: Set[str], re
                 fail(check, one.path, what)
             for what in shown.check(one) if shown is not None else ():
                 fail("events", one.path, what)
+            if (needed := common.rounds.needs(one)) is not None:
+                result.needs("tensors", one.path, needed)
+            for check, what in common.rounds.check(one, secret, place.key):
+                fail(check, one.path, what)
         except Exception as error:
             add_error(error, "params", one.path, result)
     for kept, what in ancestry.within():
