@@ -213,12 +213,16 @@ class Variants(Generic[H]):
 
     @property
     def classes(self) -> tuple[type[H], ...]:
-        """The members, the default one first."""
+        """The members: the default one, the others by their words, plug-ins; whichever was imported first."""
         if self._package is not None:
             package, self._package = importlib.import_module(self._package), None
             for module in sorted(found.name for found in pkgutil.iter_modules(package.__path__)):
                 importlib.import_module(f"{package.__name__}.{module}")
-        return tuple(sorted(self._classes, key=lambda declared: self.default not in self.words_of(declared)))
+        return tuple(sorted(self._classes, key=self._place))
+
+    def _place(self, declared: type[H]) -> tuple[bool, bool, tuple[str, ...]]:
+        words = self.words_of(declared)
+        return self.default not in words, declared.plugin is not None, words
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -40,7 +40,8 @@ def check_claims(path: Path, metadata: Metadata, model: TensorArtifact, *, kinds
     check_params(path, metadata)
     if metadata.kind not in kinds:
         rule = f" Give --rule {metadata.method}." if metadata.kind == "surrogate" else ""
-        raise InputError(f"{path} is a {metadata.kind}; a {' or '.join(kinds)} is needed.{rule}")
+        needed = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
+        raise InputError(f"{path} is a {metadata.kind}; a {needed} is needed.{rule}")
     if metadata.custody == "private":
         raise InputError(
             f"{path} is a private {metadata.kind}, which never leaves its client. Run `fedsynth encode` on it."

@@ -136,7 +136,7 @@ def test_refusals(fedsynth, attacked, finished_run, tmp_path):
         ([other, update, *how, *against], 3, "is for another model than"),
         ([model, foreign / "outbox/message-0001.safetensors", *how, *against], 3, "is for another model than"),
         ([model, foreign / "private/update-0001.safetensors", *how, *against], 3, "is for another model than"),
-        ([model, model, *how, *against], 3, "is a model; a message or update or proxy or residuals or compressed is needed"),
+        ([model, model, *how, *against], 3, "is a model; a message, update, proxy, residuals or compressed is needed"),
         ([model, tmp_path / "nowhere", *how, *against], 3, "nowhere"),
         ([model, update, *how], 2, "needs --against"),
         ([model, *how, *against], 2, "takes a model and updates, messages or proxies, found 1 argument"),

@@ -11,3 +11,8 @@ def readers(helper):
 @pytest.fixture(scope="session")
 def mutations(helper):
     return helper("hostile/mutations.py")
+
+
+@pytest.fixture(scope="session")
+def corpus(helper):
+    return helper("hostile/corpus.py")

@@ -163,7 +163,7 @@ def corpora():
             yield "identity", name, (folder / name).read_bytes()
         roster.write_roster(folder / "roster", [folder / n for n in ("a", "b", "server")], "f", force=True)
         yield "roster", "three", (folder / "roster").read_bytes()
-        lineage.write_record(folder / "lineage", "model.safetensors", INPUTS * 2)
+        lineage.write_record(folder / "lineage", folder / "model.safetensors", INPUTS * 2, force=True)
         yield "lineage", "two", (folder / "lineage").read_bytes()
     for name, lines in statements_of():
         said = [{"signers": signers, "statement": line.statement} for signers, line in lines]

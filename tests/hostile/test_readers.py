@@ -36,6 +36,12 @@ def test_each_reader_has_a_corpus(readers, forge):
     assert sorted(readers.table(forge)) == NAMES
 
 
+def test_the_corpora_can_be_written_anew(readers, corpus):
+    """Their bytes follow from the libraries' versions, so it is the names that are compared."""
+    written = {(reader, name) for reader, name, _ in corpus.corpora()}
+    assert written == {(path.parent.name, path.name) for path in readers.CORPUS.glob("*/*")}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reader_takes_its_seeds(readers, forge, tmp_path, name):
     """Else mutants of them would say little."""

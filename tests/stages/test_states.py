@@ -78,7 +78,7 @@ def test_the_servers_variates_move_by_the_share_of_the_clients(fedsynth_json, sc
          "is of round 1"),
         (["aggregate", "MODEL0", "MESSAGE1", "--rule", "variates", "--clients", "1", "-o", "DOWN"], 3,
          "a state is needed"),
-        (["aggregate", "MODEL0", "SENT1", "-o", "DOWN"], 3, "a message or update or proxy or residuals or compressed is needed"),
+        (["aggregate", "MODEL0", "SENT1", "-o", "DOWN"], 3, "residuals or compressed is needed"),
         (["aggregate", "MODEL0", "MESSAGE1", "--rule", "fednova", "-o", "DOWN"], 3, "--tell-steps"),
         (["aggregate", "MODEL0", "MESSAGE1", "--rule", "feddyn", "-o", "DOWN"], 2, "--clients"),
         (["aggregate", "MODEL0", "MESSAGE1", "--rule", "feddyn", "--clients", "3", "-o", "DOWN"], 2, "--state-out"),
