@@ -65,7 +65,7 @@ def test_no_rule_of_a_policy_lets_it_out(run, fedsynth):
     path = run.client / "pending" / run.path("secagg-keys").name
     path.parent.mkdir()
     run.path("secagg-keys").rename(path)
-    code, _, errors = fedsynth("release", run.client, "--by-policy", "-q")
+    code, _, errors = fedsynth("release", run.client, "-q")
     assert code != 0 and "clients" in errors
     assert not run.path("secagg-keys").exists()
 
