@@ -16,7 +16,6 @@ from artifacts.formats import Format
 Custody = Literal["private", "outbound", "server", "downlink", "public"]
 CUSTODIES: tuple[Custody, ...] = ("private", "outbound", "server", "downlink", "public")
 
-FLOATS = ("F32", "F16")
 # What the parameters of every dataset state.
 DATASET_PARAMS = {"num_classes", "channels", "height", "width", "class_names"}
 
@@ -150,7 +149,6 @@ KINDS: dict[str, Kind] = {
             format=Format.TENSORS,
             custodies=("private", "outbound"),
             text="a client's update on its way to the server; private, if it goes there under masks",
-            weight_dtypes=FLOATS,
             always_discloses=frozenset({"update"}),
             carries="update",
         ),
@@ -172,7 +170,7 @@ KINDS: dict[str, Kind] = {
             handed_on=True,
             pictures="clipped",
             tensors={
-                "images": TensorRule(dtypes=("F32", "F16"), dims=_IMAGES),
+                "images": TensorRule(dtypes=("F32",), dims=_IMAGES),
                 "labels": TensorRule(dtypes=("I64",), dims=("n",)),
                 "radius": TensorRule(dtypes=("F32",), dims=(), optional=True, discloses="radius"),
                 "norms": TensorRule(dtypes=("F32",), dims=("layers",), optional=True, discloses="layer_norms"),

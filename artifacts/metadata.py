@@ -30,6 +30,10 @@ _SHA256_TEXT = re.compile(r'(?<=")[0-9a-f]{64}(?="[,}\]])')
 _HEX32_TEXT = re.compile(r'(?<=")[0-9a-f]{32}(?="[,}\]])')
 _ROUND = re.compile('(?<="round":)(0|[1-9][0-9]{0,8})(?=[,}])')
 _good_forms: set[str] = set()
+# What an input may be to a file that was made from it: a kind, or one of these.
+ROLES = frozenset(KINDS) | {
+    "data", "previous", "server-state", "weights", "schema", "file", "keys", "masked", "unmask",
+}  # fmt: skip
 _WORD = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _HEX32 = re.compile(r"[0-9a-f]{32}")
 _ARITHMETIC = re.compile(r"(cpu: float32, one thread, [A-Z0-9_]{1,16}|(cuda|mps): float32), [A-Za-z0-9 ._-]{1,48}")
@@ -86,8 +90,8 @@ class InputRef:
         return fields | {"commitment": str(self.commitment), "salt": str(self.salt)}
 
     def check(self) -> None:
-        if not _WORD.fullmatch(self.role):
-            raise MetadataError(f"input role {self.role!r} is not a word")
+        if self.role not in ROLES:
+            raise MetadataError(f"input role {self.role!r} is not one of {', '.join(sorted(ROLES))}")
         if self.kind not in KINDS:
             raise MetadataError(f"input kind {self.kind!r} is unknown")
         if self.sha256 is not None:

@@ -37,7 +37,12 @@ _SERVER = {
     "secagg": ("secagg-keys", "secagg-shares", "secagg-survivors"),
 }  # fmt: skip
 _LIBRARIES = {"fedsynth", "torch", "numpy", "scipy", "pyarrow", "pillow", "diffusers", "cryptography"}
-_VERSION = re.compile(r"[0-9A-Za-z.+_-]{1,40}")
+# PEP 440, normalised, with the builds of torch: a version that says more than a version is none.
+_NUMBER = "(0|[1-9][0-9]{0,3})"
+_VERSION = re.compile(
+    rf"{_NUMBER}(\.{_NUMBER}){{0,3}}((a|b|rc){_NUMBER})?(\.post{_NUMBER})?(\.dev{_NUMBER})?"
+    r"(\+(cpu|cu[0-9]{2,3}|rocm[0-9](\.[0-9]){0,2}|xpu))?"
+)
 
 
 def undeclared(metadata: Metadata) -> str | None:
@@ -124,8 +129,13 @@ def _misspelt(stage: str, method: str | None, text: str, _plugins: tuple[str, ..
 
 
 def _check_spelt(declared: HyperParameters, params: Mapping[str, Any]) -> None:
+    """Every parameter that has an effect, in the one spelling that the stage has for it: 1 is not 1.0."""
     spelt = declared.to_json()
-    wrong = sorted(name for name in params if name not in spelt or spelt[name] != params[name])
+    wrong = sorted(
+        name
+        for name in {*params, *spelt}
+        if name not in spelt or name not in params or canonical_json(spelt[name]) != canonical_json(params[name])
+    )
     if wrong:
         raise ValueError(f"{wrong[0]!r} is not as the stage spells it")
 

@@ -27,6 +27,7 @@ from artifacts import limits
 from artifacts.digests import ZEROS, canonical_json
 from artifacts.errors import InputError
 from artifacts.formats import parquet_layout, seal
+from artifacts.formats.parquet_layout import ROWS_PER_GROUP
 from artifacts.formats.tensors_file import damaged, unreadable
 from artifacts.kinds import DATASET_PARAMS
 from artifacts.metadata import KEY, Metadata, MetadataError, SealedMetadata, parse
@@ -34,7 +35,6 @@ from artifacts.publish import publish
 
 _IMAGE = pa.struct([pa.field("bytes", pa.binary()), pa.field("path", pa.string())])
 _COLUMNS = [pa.field("image", _IMAGE), pa.field("label", pa.int64())]
-ROWS_PER_GROUP = 1000
 _BLOCK = 1 << 16
 MAX_SIDE = 4096  # a reader allocates images of the size that a file claims
 
@@ -96,7 +96,7 @@ def write(
     return publish(path, [data[:position], sealed, data[position + 64 :]], metadata, force=force)
 
 
-def open_writer(sink: BinaryIO) -> pq.ParquetWriter:
+def open_writer(sink: BinaryIO | io.RawIOBase) -> pq.ParquetWriter:
     """A writer of the one layout that `parquet_layout` lets pass."""
     return pq.ParquetWriter(
         sink,

@@ -22,6 +22,7 @@ _PIECE = 1 << 20  # of a large one; whole numbers of every type fit into it
 
 # Is shown the bytes of all tensors, piece by piece, in order.
 Look = Callable[[bytes], None]
+LookAtNumbers = Callable[[Array], None]
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,11 @@ class TensorStream:
         raise KeyError(name)
 
 
-def scan(path: Path, look: Look | None = None) -> TensorStream:
-    """Check everything that the file claims, and show the tensors to `look` on the way."""
+def scan(path: Path, look: Look | None = None, numbers_seen: LookAtNumbers | None = None) -> TensorStream:
+    """Check everything that the file claims; show `look` the bytes on the way, `numbers_seen` what is no integer."""
     with opened(path) as handle:
         header, specs, sealed = read_start(handle)
-        whole, payload, numbers = hashlib.sha256(header), hashlib.sha256(), _Numbers(specs)
+        whole, payload, numbers = hashlib.sha256(header), hashlib.sha256(), _Numbers(specs, numbers_seen)
         infinite: list[str] = []
         for piece in _payload(handle, specs):
             whole.update(piece)
@@ -92,7 +93,8 @@ def _payload(handle: BinaryIO, specs: list[TensorSpec]) -> Iterator[bytes]:
 class _Numbers:
     """Which numbers a piece of the payload holds, piece after piece. Tensors of one type stand side by side."""
 
-    def __init__(self, specs: list[TensorSpec]) -> None:
+    def __init__(self, specs: list[TensorSpec], look: LookAtNumbers | None) -> None:
+        self._look = look
         runs = itertools.groupby(specs, lambda spec: spec.dtype)
         self._left = [(dtype, sum(spec.nbytes for spec in run)) for dtype, run in runs][::-1]
 
@@ -104,6 +106,9 @@ class _Numbers:
             end = min(start + left, len(piece))
             if end < start + left:
                 self._left.append((dtype, start + left - end))
-            if not is_finite(np.frombuffer(view[start:end], DTYPES[dtype])):
+            numbers = np.frombuffer(view[start:end], DTYPES[dtype])
+            if not is_finite(numbers):
                 yield f"among its numbers of type {dtype} is NaN or infinity"
+            elif self._look is not None and dtype.startswith("F"):
+                self._look(numbers)
             start = end

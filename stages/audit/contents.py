@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from stages.nets.params import matches
 from stages.registry import ENCODERS
 
 Shapes = dict[str, tuple[int, ...]]
+_RUNNING = ("running_mean", "running_var")
+_PIXELS = {"float32": "F32", "float16": "F16", "uint8": "U8"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,20 @@ class KnownModel:
         floats = (spec for spec in specs if spec.dtype.startswith("F"))
         sent = {spec.name: spec.shape for spec in floats if not matches(spec.name, frozen)}
         return cls(sent, params)
+
+    @property
+    def layers(self) -> int:
+        """The tensors that are trained: what batch norm averages is not."""
+        return len(self.shapes) - len(self._averages)
+
+    @property
+    def averages(self) -> int:
+        """How many numbers batch norm's running averages are."""
+        return sum(math.prod(shape) for shape in self._averages)
+
+    @property
+    def _averages(self) -> list[tuple[int, ...]]:
+        return [shape for name, shape in self.shapes.items() if name.rpartition(".")[2] in _RUNNING]
 
 
 def misfits(found: TensorStream, labels: NDArray[Any] | None, model: KnownModel | None) -> Iterator[str]:
@@ -67,6 +84,8 @@ def _surrogate(metadata: Metadata, labels: NDArray[Any], shapes: Shapes, model: 
     low, high = (int(labels.min()), int(labels.max())) if labels.size else (0, 0)
     if model is not None:
         yield from _images(shapes["images"], model)
+        if shapes.get("norms", (model.layers,)) != (model.layers,):
+            yield f"it has {shapes['norms'][0]} norms for the {model.layers} layers of its model"
         classes = model.params.get("num_classes", 0)
         if low < 0 or high >= classes:
             yield f"its labels run from {low} to {high}, but there are {classes} classes"
@@ -77,6 +96,7 @@ def _surrogate(metadata: Metadata, labels: NDArray[Any], shapes: Shapes, model: 
 def _compressed(metadata: Metadata, shapes: Shapes, model: KnownModel | None) -> Iterator[str]:
     if model is None:
         return
+    yield from _running(shapes, model)
     found = {name: shape for name, shape in shapes.items() if name != "averages"}
     if metadata.kind == "residuals":
         wanted: dict[str, Any] = {"residuals": (metadata.params.get("images"), model.params.get("num_classes"))}
@@ -92,6 +112,8 @@ def _proxy(
     kinds = {spec.name: spec.dtype for spec in specs}
     if ("range" in kinds) != (kinds["images"] == "U8") or shapes.get("range", (2,)) != (2,):
         yield "`range` belongs to images of bytes, and is two numbers"
+    if kinds["images"] != _PIXELS.get(metadata.params.get("pixels", "float32")):
+        yield f"its images are {kinds['images']}, its parameters say {metadata.params.get('pixels')}"
     if shapes["images"][0] != metadata.params.get("images"):
         yield f"it holds {shapes['images'][0]} images, its parameters say {metadata.params.get('images')}"
     if model is None:
@@ -99,8 +121,14 @@ def _proxy(
     yield from _images(shapes["images"], model)
     if shapes["residuals"][1] != model.params.get("num_classes"):
         yield f"its residuals have {shapes['residuals'][1]} numbers each, the model has another number of classes"
-    if shapes["scales"][0] > len(model.shapes):
-        yield f"it has {shapes['scales'][0]} scales for the {len(model.shapes)} tensors of its model"
+    if shapes["scales"][0] != model.layers:
+        yield f"it has {shapes['scales'][0]} scales for the {model.layers} layers of its model"
+    yield from _running(shapes, model)
+
+
+def _running(shapes: Shapes, model: KnownModel) -> Iterator[str]:
+    if shapes.get("averages", (model.averages,)) != (model.averages,):
+        yield f"it has {shapes['averages'][0]} running averages, its model {model.averages}"
 
 
 def _images(shape: tuple[int, ...], model: KnownModel) -> Iterator[str]:

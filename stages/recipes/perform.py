@@ -123,7 +123,7 @@ def _identity(step: Step, root: Path) -> Summary:
 def _roster(step: Step, root: Path) -> Summary:
     from stages.identity import roster
 
-    return roster(_paths(step, root), root / step.out, force=True)
+    return roster(_paths(step, root), root / step.out, federation=step.options["federation"], force=True)
 
 
 def _receipt(step: Step, root: Path) -> Summary:

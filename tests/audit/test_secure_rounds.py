@@ -1,4 +1,4 @@
-"""Secure aggregation's files have room for what the protocol needs and no more; an insider with key and writer tries."""
+"""Secure aggregation's files have room for what the protocol needs and no more, whatever an insider tries."""
 
 import dataclasses
 

@@ -26,7 +26,9 @@ def forge(path, tensors=None, source=None, **changes):
     if "params" in changes:
         changes["params"] = {**old.metadata.params, **changes["params"]}
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tensors_file, "_check_stated", lambda *_: None)  # a writer that does not hold itself to anything
+        patched.setattr(
+            tensors_file, "_check_stated", lambda *_: None
+        )  # a writer held to nothing
         tensors_file.write(path, values, replace(old.metadata, **changes), force=True)
 
 
