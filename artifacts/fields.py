@@ -26,9 +26,8 @@ class Field:
     def accepts(self, value: Any) -> bool:
         raise NotImplementedError
 
-    @property
-    def text(self) -> str:
-        """What it must be, in words."""
+    def in_words(self) -> str:
+        """What it must be."""
         raise NotImplementedError
 
 
@@ -36,7 +35,8 @@ class Field:
 class Clients(Field):
     """Names of clients, in order, each once."""
 
-    text = "a list of clients, in order, each once"
+    def in_words(self) -> str:
+        return "a list of clients, in order, each once"
 
     def accepts(self, value: Any) -> bool:
         if not isinstance(value, list) or not all(isinstance(name, str) and CLIENT.fullmatch(name) for name in value):
@@ -55,8 +55,7 @@ class Whole(Field):
     def accepts(self, value: Any) -> bool:
         return type(value) is int and self.least <= value <= self.most and (not self.among or value in self.among)
 
-    @property
-    def text(self) -> str:
+    def in_words(self) -> str:
         return " or ".join(map(str, self.among)) or f"a whole number from {self.least} to {self.most}"
 
 
@@ -64,7 +63,8 @@ class Whole(Field):
 class Positive(Field):
     """A finite number above 0, with a point: 1 and 1.0 would be two spellings of one."""
 
-    text = "a number above 0, written with a point"
+    def in_words(self) -> str:
+        return "a number above 0, written with a point"
 
     def accepts(self, value: Any) -> bool:
         return type(value) is float and math.isfinite(value) and value > 0
@@ -79,8 +79,7 @@ class Hex(Field):
     def accepts(self, value: Any) -> bool:
         return isinstance(value, str) and len(value) == 2 * self.bytes and _DIGITS.fullmatch(value) is not None
 
-    @property
-    def text(self) -> str:
+    def in_words(self) -> str:
         return f"{2 * self.bytes} hexadecimal digits"
 
 
@@ -88,7 +87,8 @@ class Hex(Field):
 class Parameters(Field):
     """Hyper-parameters of another stage, which holds them to its own declaration; an empty object where there are none."""
 
-    text = "an object of parameters"
+    def in_words(self) -> str:
+        return "an object of parameters"
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, dict)
@@ -104,4 +104,4 @@ def misstated(fields: Mapping[str, Field], custody: str, params: Mapping[str, An
             if not field.optional:
                 yield f"its parameter {name!r} is missing"
         elif not field.accepts(params[name]):
-            yield f"its parameter {name!r} must be {field.text}"
+            yield f"its parameter {name!r} must be {field.in_words()}"

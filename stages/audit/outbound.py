@@ -84,7 +84,7 @@ def _dataset(path: Path, watch: Watch) -> Seen:
         pictures.look(images, found.metadata)
         again.add(images)
     versions = found.metadata.versions
-    remarks = []
+    remarks: list[str] = []
     if found.writer != versions.get("pyarrow"):
         problems.append(("params", f"it was written by Arrow {found.writer}, and names {versions.get('pyarrow')}"))
     elif not again.is_same():
