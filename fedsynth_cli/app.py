@@ -101,8 +101,10 @@ def run(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
-        hint = f"\nTry: {context.command_path} --help" if context is not None else ""
-        return _fail(f"{error.format_message()}{hint}", error.exit_code, as_json)
+        code = _fail(error.format_message(), error.exit_code, as_json)
+        if context is not None:
+            complain(f"Try: {context.command_path} --help")
+        return code
     except (click.exceptions.Abort, KeyboardInterrupt):
         return _fail("interrupted. Whatever was written is whole; run again to go on.", INTERRUPTED, as_json)
     except FedsynthError as error:
@@ -131,8 +133,7 @@ def _fail(text: str, code: int, as_json: bool) -> int:
     """Say what went wrong on stderr; a pipeline that asked for JSON gets it on stdout as well."""
     complain(f"fedsynth: {text}")
     if as_json:
-        first = text.partition("\n")[0]
-        sys.stdout.write(shown_json(json.dumps({"error": first, "code": code}, ensure_ascii=False)) + "\n")
+        sys.stdout.write(shown_json(json.dumps({"error": text, "code": code}, ensure_ascii=False)) + "\n")
     return code
 
 

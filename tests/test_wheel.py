@@ -32,9 +32,12 @@ def installed(folder, wheel, *pip_options):
     return folder / "bin"
 
 
+def clean():
+    return {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+
+
 def call(binaries, *arguments, cwd):
-    clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run([binaries / "fedsynth", *arguments], cwd=cwd, env=clean, capture_output=True, text=True)
+    done = subprocess.run([binaries / "fedsynth", *arguments], cwd=cwd, env=clean(), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -58,7 +61,7 @@ def test_the_wheel_runs_from_an_empty_folder(wheel, tmp_path):
     empty.mkdir()
     where = subprocess.run(
         [binaries / "python", "-c", "import fedsynth_cli, stages, artifacts; print(stages.__file__)"],
-        cwd=empty, capture_output=True, text=True, check=True,
+        cwd=empty, env=clean(), capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert where.startswith(str(site)), "the source tree was imported, not the wheel"
     call(binaries, "partition", "digits", "--clients", "2", "-o", "run", cwd=empty)

@@ -88,7 +88,10 @@ def load(
         _refuse_unused(source, given, _TORCHVISION_OPTIONS | ({"--emnist-split"} if source == "emnist" else set()))
         if root is None:
             needs = FOLDERS[source]
-            raise UsageError(f"{source} needs --root, the folder that holds {needs}, or that --download fills.")
+            mistaken = f" For the folder {source} in this directory write ./{source}." if Path(source).exists() else ""
+            raise UsageError(
+                f"{source} needs --root, the folder that holds {needs}, or that --download fills.{mistaken}"
+            )
         train, test = load_torchvision(source, root, download, emnist_split or "balanced", form)
     elif is_url(source):
         with fetched(source) as path:
@@ -131,7 +134,10 @@ def _existing(source: str) -> Path:
     if path.is_dir() or (path.is_file() and path.suffix == ".parquet"):
         return path
     if path.exists():
-        raise InputError(f"{source}: neither a .parquet file nor a folder.")
+        raise InputError(
+            f"{source}: neither a .parquet file nor a folder. fedsynth reads images only: give a Parquet file with a "
+            "column of images, or a folder with one folder of image files for each class."
+        )
     if "/" in source or path.suffix:
         raise InputError(f"{source}: no such file or folder.")
     raise UsageError(f"unknown source {source!r}; known: {', '.join(NAMES)}, a Parquet file, a folder of images.")

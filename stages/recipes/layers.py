@@ -40,9 +40,8 @@ def recipe_path(name: str, beside: Path = Path()) -> Path:
     if name in names():
         return _FOLDER / f"{name}.yaml"
     if Path(name).suffix not in _FILES:
-        raise UsageError(
-            f"no recipe {name!r}.{suggested(name, names())} Known: {', '.join(names())}; or give a .yaml or .toml file."
-        )
+        known = suggested(name, names()) or " Give the name of one, or a .yaml or .toml file."
+        raise UsageError(f"no recipe {name!r}.{known} `fedsynth recipe list` lists them all.")
     return beside / name
 
 

@@ -14,6 +14,11 @@ NAMES = (
     "clipped_gradient", "sam_step", "surrogate_step", "secure_aggregation", "tofu_encoding", "tofu_files",
     "tofu_baselines", "fashion_accuracy", "fashion_fedssyn", "fashion_surrogates",
 )  # fmt: skip
+# Several seconds each, even in their smallest form.
+LONG = {
+    "surrogate_step", "private_generator_step", "tofu_files", "tofu_encoding", "fashion_surrogates", "fashion_fedssyn",
+    "fashion_accuracy", "command_start", "rounds",
+}  # fmt: skip
 # A SuperLink with its nodes, and Ray: half a minute each.
 WITH_SERVERS = ("federation", "many_clients")
 
@@ -46,7 +51,7 @@ def check(rows):
         json.dumps(row.to_json())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in NAMES])
 def test_it_runs(smoke, name):
     check(smoke(name))
 

@@ -100,7 +100,14 @@ def test_metrics_of_private_data_are_private(fedsynth_json, finished_run, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["nonsense"], 2, "No such command"),
+        (["nonsense"], 2, "No such command 'nonsense'.\nTry: fedsynth --help\n"),
+        (["run", "fedavgg", "-o", "x"], 2, "Did you mean 'fedavg'? `fedsynth recipe list` lists"),
+        (
+            ["partition", "mnist", "--clients", "2", "-o", "x"],
+            2,
+            "folder mnist in this directory write ./mnist",
+        ),
+        (["partition", "rows.csv", "--clients", "2", "-o", "x"], 3, "fedsynth reads images only"),
         (["keygen"], 2, "--out"),
         (["inspect", "nowhere.safetensors"], 3, "no such file"),
         (["audit", "nowhere"], 3, "neither a run folder"),
@@ -115,6 +122,8 @@ def test_metrics_of_private_data_are_private(fedsynth_json, finished_run, tmp_pa
 )
 def test_errors_are_a_line_or_two_with_the_right_exit_code(fedsynth, tmp_path, monkeypatch, arguments, code, said):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "rows.csv").write_text("age,label\n71,0\n")
     found, _, err = fedsynth(*arguments)
     assert found == code
     assert said.lower() in err.lower()

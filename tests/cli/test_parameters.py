@@ -78,7 +78,7 @@ def test_a_params_file_that_does_not_parse_is_an_input_error_and_runs_nothing(tr
         (["--batch-size", "0"], "--batch-size must be at least 1, found 0"),
         (["--batch-size", "many"], "'many' is not a valid int"),
         (["--algorithm", "fedfoo"], "fedfoo"),
-        (["--preset", "nonesuch"], "no recipe 'nonesuch'. Known: centralised"),
+        (["--preset", "nonesuch"], "no recipe 'nonesuch'. Give the name of one"),
         (["--preset", "fedavg/nonesuch"], "no preset 'nonesuch'"),
         (["--nonsense"], "No such option"),
         (["--client", "a/b"], "client name 'a/b' is not allowed"),

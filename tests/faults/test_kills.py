@@ -29,6 +29,7 @@ def killed(recipe, kills, folder):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_run_killed_a_few_times_goes_on(tmp_path):
     assert killed("fedavg", 3, tmp_path)["kills"] == 3
 

@@ -91,6 +91,7 @@ def until(what, seconds=60):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_the_files_are_those_of_run(settle, network, homes, run_on_one_worker):
     recipe, app, begun = settle("fedavg", 1, (*STEPS, "encode.tell_examples=true"))
     done = network.run(app)

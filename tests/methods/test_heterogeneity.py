@@ -1,5 +1,7 @@
 """ζ², σ² and δ² against plain loops, and Lemma 1 on data that are really shuffled."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -25,6 +27,12 @@ def net():
         for weight in net.parameters():
             weight.copy_(torch.randn(weight.shape, generator=generator))
     return net
+
+
+@pytest.fixture(scope="module")
+def precise(net):
+    """In double precision: how a batch is cut then changes the fifteenth digit, on every processor."""
+    return copy.deepcopy(net).double()
 
 
 def data(seed, n=30, tilt=0.0):
@@ -60,28 +68,32 @@ def test_dissimilarity_and_shift_by_hand():
     assert shift(clients, GradientMoments(torch.tensor([2.0, 0.0]), 9.0)) == 4.0
 
 
-def test_a_mixture_has_the_moments_of_the_joined_data(net):
-    own, other = data(1, n=30), data(2, n=10, tilt=1.0)
+def doubled(images, labels):
+    return images.double(), labels
+
+
+def test_a_mixture_has_the_moments_of_the_joined_data(precise):
+    own, other = doubled(*data(1, n=30)), doubled(*data(2, n=10, tilt=1.0))
     joined = torch.cat([own[0], other[0]]), torch.cat([own[1], other[1]])
-    expected = gradient_moments(net, *joined)
-    found = mixed(gradient_moments(net, *own), gradient_moments(net, *other), share=0.25)
+    expected = gradient_moments(precise, *joined)
+    found = mixed(gradient_moments(precise, *own), gradient_moments(precise, *other), share=0.25)
     assert torch.allclose(found.mean, expected.mean)
     assert found.variance == pytest.approx(expected.variance, rel=1e-9)
 
 
-def test_parts_pooled_have_the_moments_of_the_joined_data(net):
-    parts = [data(1, n=30), data(2, n=10, tilt=1.0), data(3, n=5)]
-    expected = gradient_moments(net, *(torch.cat([part[i] for part in parts]) for i in (0, 1)))
-    found = pooled([gradient_moments(net, *part) for part in parts], [30, 10, 5])
+def test_parts_pooled_have_the_moments_of_the_joined_data(precise):
+    parts = [doubled(*data(1, n=30)), doubled(*data(2, n=10, tilt=1.0)), doubled(*data(3, n=5))]
+    expected = gradient_moments(precise, *(torch.cat([part[i] for part in parts]) for i in (0, 1)))
+    found = pooled([gradient_moments(precise, *part) for part in parts], [30, 10, 5])
     assert torch.allclose(found.mean, expected.mean)
     assert found.variance == pytest.approx(expected.variance, rel=1e-9)
 
 
-def test_a_large_network_takes_fewer_examples_at_a_time(net, monkeypatch):
-    images, labels = data(1)
-    expected = gradient_moments(net, images, labels)
+def test_a_large_network_takes_fewer_examples_at_a_time(precise, monkeypatch):
+    images, labels = doubled(*data(1))
+    expected = gradient_moments(precise, images, labels)
     monkeypatch.setattr(measured, "_MOST_NUMBERS", 100)  # two gradients of the 43 parameters
-    found = gradient_moments(net, images, labels)
+    found = gradient_moments(precise, images, labels)
     assert torch.allclose(found.mean, expected.mean)
     assert found.second == pytest.approx(expected.second, rel=1e-9)
 

@@ -49,6 +49,7 @@ def by_run(tools, tmp_path_factory, run_on_one_worker):
     return make
 
 
+@pytest.mark.slow
 def test_dvc_runs_it_and_then_only_what_has_changed(project, tools, by_run, fedsynth):
     folder, call = project
     first = tools.digests(folder / "run")

@@ -66,9 +66,8 @@ def wait_for(folder, pattern, process):
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize(
-    ("kind", "workers"), [pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow), (signal.SIGKILL, 2)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "workers"), [(signal.SIGINT, 1), (signal.SIGKILL, 2)])
 def test_a_run_that_is_stopped_leaves_whole_files_and_goes_on(undisturbed, tmp_path, run_on_one_worker, kind, workers):
     folder = tmp_path / "run"
     process = start(folder, workers)

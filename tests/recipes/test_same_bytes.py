@@ -55,6 +55,7 @@ def test_the_run_holds_what_the_design_says(by_run):
     assert "server/outbox/state-0002.safetensors" in names
 
 
+@pytest.mark.slow
 def test_one_worker_gives_the_same_bytes(by_run, tmp_path):
     # A different hash seed, to show that no set or dict order gets into a file.
     shell(["fedsynth", "run", RECIPE, *SMALL, "--workers", "1", "-o", "run"], tmp_path, COLD, PYTHONHASHSEED="12345")
@@ -69,6 +70,7 @@ def test_the_shell_script_gives_the_same_bytes_even_twice(by_run, tmp_path, comm
     assert digests(tmp_path / "a folder") == by_run, "a second run added to a ledger or changed a file"
 
 
+@pytest.mark.slow
 def test_make_gives_the_same_bytes_and_then_has_nothing_to_do(by_run, tmp_path, command_path):
     shell(["fedsynth", "recipe", RECIPE, *SMALL, "--format", "make", "-o", "Makefile"], tmp_path, command_path)
     shell(["make", "-j2"], tmp_path, command_path)

@@ -41,7 +41,7 @@ def test_each_rule_says_what_it_reads_writes_and_needs():
     assert "--workers {threads}" in rules["round_0002_clients"]
 
 
-@pytest.mark.parametrize("name", ["scaffold", "tofu"])
+@pytest.mark.parametrize("name", [pytest.param("scaffold", marks=pytest.mark.slow), "tofu"])
 def test_snakemake_finds_every_file_made(snakemake, fedsynth, tmp_path, name):
     code, _, err = fedsynth("recipe", name, "--rounds", 2, "--format", "snakemake", "-o", tmp_path / "Snakefile")
     assert code == 0, err

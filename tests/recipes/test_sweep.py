@@ -187,6 +187,7 @@ def test_other_data_or_another_generator_is_not_taken_over(swept, tmp_path):
     assert keys[0] != keys[2]
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_goes_on_and_a_finished_one_does_nothing(swept, tmp_path, fedsynth, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     out = tmp_path / "out"

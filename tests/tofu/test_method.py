@@ -182,7 +182,11 @@ def test_a_layer_that_would_point_backwards_is_left_out(net, update):
     plain = tofu.decode(net, tofu.Proxy(images, residuals, torch.ones(len(names))))
     wanted = {name: (-1.0 if name == names[-1] else 1.0) * part for name, part in plain.items()}
     proxy, cosine = tofu._scaled(net, flat(list(wanted.values())), images, residuals)
-    assert float(proxy.scales[-1]) == 0 and bool((proxy.scales[:-1] > 0).all())
+    # A bias before a normalisation has no gradient but rounding, whose direction is the processor's.
+    whole = flat(list(plain.values())).norm()
+    counts = torch.tensor([bool(part.norm() > 1e-5 * whole) for part in plain.values()])
+    assert float(proxy.scales[-1]) == 0 and bool((proxy.scales[:-1] > 0)[counts[:-1]].all())
+    assert counts.sum() >= len(names) - 2
     rest = sum(float(part.square().sum()) for part in list(wanted.values())[:-1])
     whole = sum(float(part.square().sum()) for part in wanted.values())
     assert cosine == pytest.approx(math.sqrt(rest / whole), rel=1e-5)
