@@ -54,14 +54,16 @@ class SigningRule:
 
     @classmethod
     def from_json(cls, path: Path, fields: Any) -> SigningRule:
-        kinds, rounds = (fields.get(name) if isinstance(fields, dict) else None for name in ("kinds", "rounds"))
+        given: dict[str, Any] = fields if isinstance(fields, dict) else {}
+        kinds, rounds = given.get("kinds"), given.get("rounds")
         known = {kind.name for kind in KINDS.values() if kind.travels and not kind.is_signed}
         if not isinstance(kinds, list) or not kinds or kinds != sorted(known & set(map(str, kinds))):
             raise InputError(f"{path}: what must be signed is some of {', '.join(sorted(known))}, in order.")
         whole = isinstance(rounds, list) and len(rounds) == 2 and all(type(number) is int for number in rounds)
-        if not whole or not 0 <= rounds[0] <= rounds[1] <= MAX_ROUND or fields.keys() != {"kinds", "rounds"}:
+        first, last = rounds if whole and isinstance(rounds, list) else (1, 0)
+        if not 0 <= first <= last <= MAX_ROUND or given.keys() != {"kinds", "rounds"}:
             raise InputError(f"{path}: rounds in which files must be signed are a first and a last one.")
-        return cls(tuple(kinds), (rounds[0], rounds[1]))
+        return cls(tuple(kinds), (first, last))
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,10 @@ def write_roster(
     found: dict[str, dict[str, str]] = {}
     owners: dict[str, str] = {}
     for path in identities:
-        fields = _read(path, _IDENTITY)
-        if fields.keys() != {"schema", "name", "verify_keys"}:
+        identity = _read(path, _IDENTITY)
+        if identity.keys() != {"schema", "name", "verify_keys"}:
             raise InputError(f"{path} is not an identity as `fedsynth identity` writes it. Get it again.")
-        _add(path, fields["name"], fields["verify_keys"], found, owners)
+        _add(path, identity["name"], identity["verify_keys"], found, owners)
     server = found.pop(SERVER, None)
     fields: dict[str, Any] = {"schema": _ROSTER, "clients": found}
     fields |= {} if server is None else {SERVER: server}

@@ -148,8 +148,8 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
                 fail(check, one.path, what)
             for what in shown.check(one) if shown is not None else ():
                 fail("events", one.path, what)
-            if private is not None and (what := copied(one.prints, private, one.metadata)) is not None:
-                fail("images", one.path, what)
+            if private is not None and (found := copied(one.prints, private, one.metadata)) is not None:
+                fail("images", one.path, found)
             if (needed := common.rounds.needs(one)) is not None:
                 result.needs("tensors", one.path, needed)
             for check, what in common.rounds.check(one, secret, place.key):
