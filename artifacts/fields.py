@@ -85,7 +85,7 @@ class Hex(Field):
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(Field):
-    """Hyper-parameters of another stage, which holds them to its own declaration; an empty object where there are none."""
+    """Hyper-parameters of another stage, which holds them to its own declaration; an empty object if there are none."""
 
     def in_words(self) -> str:
         return "an object of parameters"

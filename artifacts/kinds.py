@@ -50,11 +50,13 @@ class Kind:
     `text` says what it is, `note` what a reader of one should keep in mind. `tensors` is None where the names are those
     of a model's parameters: then all are `weight_dtypes`, and `partial` says that some may be missing. `from_data` is
     False for what no private record can change a bit of, such as fresh keys: it costs no ε. `always_discloses` is what
-    a file of this kind discloses when no noise covers it, whatever its parameters. `carries` is what a server averages
-    such files as; `encoded` means that it must be decoded first. `handed_on` means that each round passes it to the
-    next. `pictures` says how its images are shown: as bytes, clipped to −1 … 1, or stretched. `params` declares what its
-    parameters may be; None where the stage that makes it declares them. A kind that is made from no data is computed
-    again by nobody: it must declare its parameters, and every size of its tensors (`is_bounded`).
+    a file of this kind discloses when no noise covers it, whatever its parameters. `passes_events` means that what is
+    made from it has its privacy events; `is_release`, that its tensors, or those of the update behind it, are the
+    very numbers that a mechanism gave out. `carries` is what a server averages such files as; `encoded` means that it
+    must be decoded first. `handed_on` means that each round passes it to the next. `pictures` says how its images are
+    shown: as bytes, clipped to −1 … 1, or stretched. `params` declares what its parameters may be; None where the
+    stage that makes it declares them. A kind that is made from no data is computed again by nobody: it must declare
+    its parameters, and every size of its tensors (`is_bounded`).
     """
 
     name: str
@@ -67,6 +69,8 @@ class Kind:
     partial: bool = False
     from_data: bool = True
     always_discloses: frozenset[str] = frozenset()
+    passes_events: bool = False
+    is_release: bool = False
     carries: Literal["update", "state"] | None = None
     encoded: bool = False
     handed_on: bool = False
@@ -92,6 +96,11 @@ class Kind:
     def travels(self) -> bool:
         """Whether it goes from a client to the server or back."""
         return self.leaves or "downlink" in self.custodies
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the sum of such files is the sum of the updates in them."""
+        return self.carries == "update" and not self.encoded
 
     @property
     def is_signed(self) -> bool:
@@ -143,6 +152,7 @@ KINDS: dict[str, Kind] = {
             text="a generator trained on private data; it never leaves the client",
             note="It can make images like the private ones. It never leaves the client.",
             weight_dtypes=("F32", "I64"),
+            passes_events=True,
         ),
         Kind(
             name="message",
@@ -151,6 +161,8 @@ KINDS: dict[str, Kind] = {
             text="a client's update on its way to the server; private, if it goes there under masks",
             always_discloses=frozenset({"update"}),
             carries="update",
+            passes_events=True,
+            is_release=True,
         ),
         Kind(
             name="update",
@@ -158,6 +170,7 @@ KINDS: dict[str, Kind] = {
             custodies=("private", "server"),
             text="the change of the weights, start minus end",
             carries="update",
+            passes_events=True,
         ),
         Kind(
             name="surrogate",
@@ -175,6 +188,7 @@ KINDS: dict[str, Kind] = {
                 "radius": TensorRule(dtypes=("F32",), dims=(), optional=True, discloses="radius"),
                 "norms": TensorRule(dtypes=("F32",), dims=("layers",), optional=True, discloses="layer_norms"),
             },
+            is_release=True,
         ),
         Kind(
             name="proxy",
@@ -234,6 +248,8 @@ KINDS: dict[str, Kind] = {
             always_discloses=frozenset({"update", "local_steps"}),
             carries="state",
             handed_on=True,
+            passes_events=True,
+            is_release=True,
         ),
         Kind(
             name="secagg-keys",

@@ -80,7 +80,7 @@ def check_held(path: Path, digest: str) -> None:
 def deciding(path: Path, digest: str) -> Iterator[Decide]:
     """Hold the gate from the last look at a file of `pending/` until it was decided and moved.
 
-    Whoever decides at the same moment waits, and then finds that it waits no more.
+    Another decision at the same moment waits for this one, and then finds the file gone.
     """
     place = Place.of(path)
     assert place is not None  # as above

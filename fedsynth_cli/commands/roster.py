@@ -42,7 +42,5 @@ def roster(
     from stages.identity import roster as stage
 
     Output(as_json=json, quiet=quiet).result(
-        stage(
-            identities, out, federation=federation, expires=expires, signed=signed or (), rounds=rounds, force=force
-        )
+        stage(identities, out, federation=federation, expires=expires, signed=signed or (), rounds=rounds, force=force)
     )

@@ -118,11 +118,13 @@ def _mismatches(metadata: Metadata, opened: Kept, name: str) -> Iterator[str]:
     about = opened.metadata
     if about.client is not None and about.client != metadata.client:
         yield f"{name} is a file of client {about.client!r}"
-    if about.kind in ("update", "generator", "state", "message") and list(about.privacy):
+    kind = KINDS[about.kind]
+    if kind.passes_events and list(about.privacy):
         missing = [event for event in about.privacy if event not in list(metadata.privacy)]
         if missing:
             yield f"{name} has privacy events that the file does not tell"
-    if not about.privacy and metadata.privacy and about.kind in ("update", "generator") and not _noised_here(metadata):
+    never_leaves = kind.passes_events and not kind.leaves
+    if not about.privacy and metadata.privacy and never_leaves and not _noised_here(metadata):
         yield f"{name} has no privacy events, but the file claims some"
 
 

@@ -19,14 +19,14 @@ from artifacts.places import OUTBOX, Place
 from stages.audit.budget import epsilons
 from stages.audit.findings import AuditReport, Level
 from stages.audit.obstacles import is_gone
-from stages.audit.participant import Common, Part, add_error, audit_one, could_not
+from stages.audit.participant import Audited, Common, add_error, audit_one, could_not
 from stages.audit.replay import ReplayOptions
 from stages.audit.signatures import check_trust, find_roster, receipts_in
 from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subjects, find_subjects
 from stages.audit.surrounding_files import Given
 from stages.execution.progress import Report, silent
-from stages.recipes.workers import Workers
+from stages.execution.workers import Workers
 
 _TRIES = 3  # for files that are replaced while they are read
 _MANY_FILES = 2000  # to look at fewer takes less than to start a process
@@ -93,7 +93,7 @@ def _look(
     check_trust(roster, trust, target, result)
     common = Common(given, roster, receipts, replay)
     number, files = len(subjects.all), sum(snapshot.num_files for snapshot in clients)
-    parts: list[Part] = []
+    parts: list[Audited] = []
     for done in _each(clients, common, workers if files >= _MANY_FILES and replay is None else 1):
         parts += done
         report(len(parts), number, parts[-1].name)
@@ -133,7 +133,7 @@ def _given(subjects: Subjects, server: Snapshot | None, result: AuditReport) -> 
     return given
 
 
-def _each(clients: list[Snapshot], common: Common, workers: int) -> Iterator[list[Part]]:
+def _each(clients: list[Snapshot], common: Common, workers: int) -> Iterator[list[Audited]]:
     """One client's folder says nothing of another's: they are looked at one by one, or side by side."""
     numbered = list(enumerate(clients))
     clients.clear()
@@ -148,7 +148,7 @@ def _each(clients: list[Snapshot], common: Common, workers: int) -> Iterator[lis
             yield parts
 
 
-def _audit_some(snapshots: list[tuple[int, Snapshot]], common: Common) -> list[Part]:
+def _audit_some(snapshots: list[tuple[int, Snapshot]], common: Common) -> list[Audited]:
     """Takes each from the list, so that one client's metadata at a time stand in memory."""
     return [audit_one(*snapshots.pop(), common) for _ in range(len(snapshots))]
 

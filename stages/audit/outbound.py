@@ -69,7 +69,6 @@ def look_at(path: Path, watch: Watch) -> Seen | Problem:
 
 def _tensors(path: Path, watch: Watch) -> Seen:
     found = tensors_stream.scan(path, watch.see, watch.see_numbers)
-    watch.see_text(found.header)
     problems = tuple(("secrets", f"{what} stands in the file") for what in watch.found)
     labels = found.tensor("labels") if found.metadata.kind == "surrogate" else None
     prints = of_surrogate(found.tensor("images")) if KINDS[found.metadata.kind].pictures == "clipped" else None

@@ -47,7 +47,7 @@ class Common:
 
 
 @dataclass
-class Part:
+class Audited:
     """What was found with one participant: the digests that it recorded or has, and the files replaced meanwhile."""
 
     number: int
@@ -57,10 +57,10 @@ class Part:
     replaced: set[str] = field(default_factory=set)
 
 
-def audit_one(number: int, snapshot: Snapshot, common: Common, recorded: Set[str] = frozenset()) -> Part:
+def audit_one(number: int, snapshot: Snapshot, common: Common, recorded: Set[str] = frozenset()) -> Audited:
     """`recorded`: what the clients did, if this is the server."""
     subject = snapshot.subject
-    part = Part(number, subject.name)
+    part = Audited(number, subject.name)
     result = part.result
     try:
         book = _audit_place(snapshot, common, recorded, result)

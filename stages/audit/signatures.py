@@ -65,7 +65,7 @@ def check_trust(roster: Roster | None, trust: str | None, target: Path, result: 
         what = f"identity not checked: compare its fingerprint {roster.fingerprint} and give it as --trust"
         result.add("note", "envelopes", roster.path, what)
     if roster.has_expired:
-        what = f"it expired on {roster.expires}: no file says when it was signed, and what was after that does not count"
+        what = f"it expired on {roster.expires}: no file says when it was signed; what was after that does not count"
         result.add("note", "envelopes", roster.path, what)
 
 

@@ -17,7 +17,7 @@ from artifacts.formats import dataset_file
 from artifacts.formats.dataset_file import SealedDataset
 from artifacts.formats.tensors_file import unreadable
 from artifacts.metadata import Metadata
-from stages.data.images import LabelledImages
+from stages.data.images import LabelledImages, counted
 from stages.data.png import decode_png, encode_png
 
 _CACHE_BYTES = 1 << 30
@@ -115,13 +115,14 @@ def dataset_params(content: LabelledImages) -> dict[str, Any]:
         "height": height,
         "width": width,
         "class_names": list(content.class_names),
+        **({"unit": dataset_file.PERSON} if content.units is not None else {}),
     }
 
 
 def save_dataset(path: Path, content: LabelledImages, metadata: Metadata, *, force: bool = False) -> str:
     """Write labelled images as a dataset artifact; returns the file's SHA-256."""
     pngs = [encode_png(image.transpose(1, 2, 0)) for image in content.images]
-    return dataset_file.write(path, pngs, content.labels, metadata, force=force)
+    return dataset_file.write(path, pngs, content.labels, metadata, units=content.units, force=force)
 
 
 def joined(datasets: Sequence[LoadedDataset]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -130,6 +131,28 @@ def joined(datasets: Sequence[LoadedDataset]) -> tuple[NDArray[np.uint8], NDArra
         np.concatenate([d.content.images for d in datasets]),
         np.concatenate([d.content.labels for d in datasets]),
     )
+
+
+def joined_people(
+    datasets: Sequence[LoadedDataset],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """As `joined`, and whose each row is; a row of a file that does not say so is somebody's of its own.
+
+    Nothing is left out, unlike in `joined_once`: a row that two files have would come back when its person goes.
+    """
+    units: list[NDArray[np.int64]] = []
+    for dataset in datasets:
+        first = sum(int(before.max(initial=-1)) + 1 for before in units[-1:])
+        own = dataset.content.units
+        units.append(first + (np.arange(len(dataset.content)) if own is None else own))
+    return *joined(datasets), np.concatenate(units)
+
+
+def joined_for(
+    datasets: Sequence[LoadedDataset], unit: str | None
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64] | None]:
+    """The rows that a differentially private stage sees, and whose they are where people are protected."""
+    return joined_people(datasets) if unit == dataset_file.PERSON else (*joined_once(datasets), None)
 
 
 def joined_once(datasets: Sequence[LoadedDataset]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -181,4 +204,6 @@ def _decoded(artifact: dataset_file.DatasetArtifact, rows: NDArray[np.int64]) ->
         if image.shape != shape:
             raise InputError(f"{artifact.path}, row {row}: an image of {image.shape}, but the file says {shape}.")
         images[place] = image
-    return LabelledImages(images, artifact.labels[rows], tuple(artifact.metadata.params["class_names"]))
+    units = None if artifact.units is None else counted(artifact.units[rows])
+    names = tuple(artifact.metadata.params["class_names"])
+    return LabelledImages(images, artifact.labels[rows], names, units=units)

@@ -14,7 +14,7 @@ _NAMED = 3  # places that are written out where one thing was found in many
 
 
 def told(audited: AuditReport, roots: Sequence[Path], *, secret: bool) -> dict[str, Any]:
-    """`line` is the verdict; each finding stands once, with the places where it was made."""
+    """`line` is the verdict; each finding occurs once, with the places where it was made."""
     unknown = isinstance(audited.error, IncompleteError)
     if secret:
         line = audited.verdict.partition(":")[0].partition(",")[0]

@@ -12,6 +12,7 @@ from artifacts.errors import InputError, VerificationError
 from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.identity.commitments import commit
+from artifacts.kinds import KINDS
 from artifacts.ledgers import lineage
 from artifacts.ledgers.gate import destination
 from artifacts.metadata import InputRef
@@ -130,8 +131,9 @@ def _received(listed: TensorArtifact, session: Session, member: Member, kept: Se
 def _source(path: Path, model: TensorArtifact, session: Session, member: Member) -> TensorArtifact:
     """The client's own update of this round, private or encoded, for this model."""
     metadata, _ = tensors_file.read_header(path)
-    if metadata.kind not in ("update", "message"):
-        raise InputError(f"{path} is a {metadata.kind}; only an update or a message adds up. Give one of these.")
+    if not KINDS[metadata.kind].adds_up:
+        wanted = " or a ".join(name for name, kind in KINDS.items() if kind.adds_up)
+        raise InputError(f"{path} is a {metadata.kind}; only a {wanted} adds up. Give one of these.")
     source = tensors_file.read(path)
     if source.metadata.custody != "private":
         raise InputError(

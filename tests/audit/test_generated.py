@@ -13,7 +13,7 @@ from insider.forms import FORMS, outcome
 from tampering.run import Run
 
 GUIDE = Path(__file__).parents[2] / "docs/audit.md"
-# Kinds that leave and are not in the run that is tampered with: their fields are those of `message`, by the same checks.
+# Kinds that leave and are not in the run that is tampered with: their fields are those of `message`.
 ELSEWHERE = {"compressed", "residuals"}
 
 

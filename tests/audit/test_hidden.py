@@ -196,7 +196,8 @@ def test_pages_that_end_elsewhere_are_noticed(run, monkeypatch):
     import pyarrow.parquet as pq
 
     writer = pq.ParquetWriter
-    monkeypatch.setattr(pq, "ParquetWriter", lambda *a, **more: writer(*a, **more, data_page_size=64, write_batch_size=2))
+    small = {"data_page_size": 64, "write_batch_size": 2}
+    monkeypatch.setattr(pq, "ParquetWriter", lambda *a, **more: writer(*a, **more, **small))
     run.rewrite_dataset(found.pngs.to_pylist())
     monkeypatch.undo()
     assert any("not as they are written" in what for what in said(run, "digest"))

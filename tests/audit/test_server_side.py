@@ -103,7 +103,7 @@ def of_client(run):
 def test_what_the_roster_asks_to_be_signed_must_be(run):
     own_roster(run, signed=["message"], rounds=(1, 1))
     said = [f for f in of_client(run).findings if "not signed" in f.what]
-    assert [f.where.rsplit("/", 1)[-1] for f in said] == ["noised-0001.safetensors"]  # of round 1; that of 2 is not asked
+    assert [f.where.rsplit("/", 1)[-1] for f in said] == ["noised-0001.safetensors"]  # that of round 2 is not asked
 
 
 def test_a_stripped_envelope_is_noticed_where_the_roster_asks_for_it(run):
@@ -131,7 +131,7 @@ def test_the_terms_are_part_of_the_fingerprint(run):
 
 @pytest.mark.parametrize("terms", [{"expires": "29.2.2020"}, {"signed": ["patients"]}, {"signed": ["head"]}])
 def test_terms_that_mean_nothing_are_refused(run, terms):
-    with pytest.raises(Exception, match="signed|YYYY"):
+    with pytest.raises(Exception, match=r"signed|YYYY"):
         own_roster(run, **terms)
 
 

@@ -101,13 +101,6 @@ def masked(value):
     return [masked(v) for v in value] if isinstance(value, list) else value
 
 
-@pytest.fixture(scope="module")
-def digits():
-    from stages.data.sources import load
-
-    return load("digits").train
-
-
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_one_record_more_changes_noised_values_alone(tmp_path, digits, fedsynth, pipeline):
     plain = outputs(tmp_path / "d", digits, "as it is", pipeline, fedsynth)

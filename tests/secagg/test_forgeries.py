@@ -13,7 +13,7 @@ from stages.identity import roster
 from stages.secagg import client_steps
 from stages.secagg.collect import collect
 from stages.secagg.roster import read_roster
-from stages.secagg.terms import Terms
+from stages.secagg.terms import SecaggTerms
 from stages.secagg.unmask import confirm, unmask
 
 
@@ -26,9 +26,7 @@ def forge(path, tensors=None, source=None, **changes):
     if "params" in changes:
         changes["params"] = {**old.metadata.params, **changes["params"]}
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(
-            tensors_file, "_check_stated", lambda *_: None
-        )  # a writer held to nothing
+        patched.setattr(tensors_file, "_check_stated", lambda *_: None)  # a writer held to nothing
         tensors_file.write(path, values, replace(old.metadata, **changes), force=True)
 
 
@@ -61,7 +59,7 @@ def play(finished, tmp_path, round_class):
 
 def collect_keys(play, names=("a", "b", "c")):
     files = [play.up(name, "keys") for name in names]
-    collect(files, play.down("keys"), roster=play.roster, terms=Terms(range=1.0), force=True)
+    collect(files, play.down("keys"), roster=play.roster, params=SecaggTerms(range=1.0), force=True)
 
 
 @pytest.mark.parametrize("tensor", ["cipher_keys", "mask_keys", "signatures"])
@@ -310,7 +308,7 @@ def test_terms_that_do_not_fit_are_refused_beforehand(begin, terms, reason):
 )  # fmt: skip
 def test_terms_that_cannot_be(terms, reason):
     with pytest.raises(ValueError, match=reason):
-        Terms.from_mapping(terms)
+        SecaggTerms.from_mapping(terms)
 
 
 def test_rosters_that_cannot_be(begin, tmp_path):

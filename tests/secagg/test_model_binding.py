@@ -14,7 +14,7 @@ from stages.secagg.collect import declared
 from stages.secagg.mask import mask
 from stages.secagg.roster import read_roster
 from stages.secagg.session import model_reference, read_session, rows, stacked
-from stages.secagg.terms import Terms, default_threshold, least_threshold
+from stages.secagg.terms import SecaggTerms, default_threshold, least_threshold
 from stages.secagg.unmask import confirm, unmask
 
 
@@ -101,7 +101,7 @@ def test_nobody_answers_signatures_for_another_model(dead):
 
 @pytest.mark.parametrize(("clients", "wanted"), [(2, 2), (3, 2), (4, 3), (5, 4), (6, 4), (9, 6), (50, 34)])
 def test_two_thirds_must_stay_unless_more_is_asked_for(clients, wanted):
-    assert default_threshold(clients) == wanted == declared(Terms(range=1.0), clients)["threshold"]
+    assert default_threshold(clients) == wanted == declared(SecaggTerms(range=1.0), clients)["threshold"]
 
 
 def test_colluders_raise_the_least_threshold(begin):

@@ -26,7 +26,7 @@ def about(client, **changes):
         "stage": "synthesize",
         "custody": "outbound",
         "client": client,
-        "method": "ddpm",
+        "method": "vae",
         "params": {**PARAMS, "labels": "frequency"},
         "disclosures": ("class_counts", "class_set", "derived_images"),
         "versions": {"fedsynth": "0"},
