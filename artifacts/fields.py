@@ -45,7 +45,7 @@ class Clients(Field):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whole(Field):
+class WholeNumber(Field):
     """A whole number of a range, or one of a few."""
 
     least: int = 0

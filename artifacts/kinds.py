@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from artifacts.fields import Clients, Field, Hex, Parameters, Positive, Whole
+from artifacts.fields import Clients, Field, Hex, Parameters, Positive, WholeNumber
 from artifacts.formats import Format
 
 Custody = Literal["private", "outbound", "server", "downlink", "public"]
@@ -263,10 +263,10 @@ KINDS: dict[str, Kind] = {
             },
             params={
                 "clients": Clients(custody=_LIST),
-                "threshold": Whole(least=2, most=10**6, custody=_LIST),
-                "modulus": Whole(among=(32, 64), custody=_LIST),
+                "threshold": WholeNumber(least=2, most=10**6, custody=_LIST),
+                "modulus": WholeNumber(among=(32, 64), custody=_LIST),
                 "range": Positive(custody=_LIST, optional=True),
-                "bits": Whole(least=2, most=53, custody=_LIST, optional=True),
+                "bits": WholeNumber(least=2, most=53, custody=_LIST, optional=True),
             },
             from_data=False,
         ),
@@ -293,7 +293,7 @@ KINDS: dict[str, Kind] = {
             params={
                 "peers": Clients(),
                 "step": Positive(),
-                "most": Whole(least=1),
+                "most": WholeNumber(least=1),
                 "encoding": Parameters(),
                 "signature": _SIGNED,
             },

@@ -208,7 +208,7 @@ def test_spellings_of_parameters(run):
     about = run.about("message")
     for params in ({n: v for n, v in about.params.items() if n != "tell_steps"}, {**about.params, "tell_steps": 0}):
         run.rewrite("message", params=params)
-        assert any("not as the stage spells it" in what for what in said(run, "params"))
+        assert any("not those of encode" in what and "tell_steps" in what for what in said(run, "params"))
 
 
 def test_a_salt_of_ones_own_is_noticed_without_a_replay(run):
