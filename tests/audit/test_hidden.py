@@ -61,7 +61,7 @@ def test_other_pictures_of_the_same_digits_are_not_taken_for_copies():
 
 # Keys
 
-SECRET = keys.Key(bytes(range(100, 132)), simulation=False)
+SECRET = keys.Key(bytes(range(100, 132)))
 
 
 def found(show):
