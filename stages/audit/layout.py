@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from artifacts.formats import format_named
+from artifacts.formats import Format, format_named
 from artifacts.kinds import KINDS
 from artifacts.metadata import Metadata
 from artifacts.places import OUTBOX, PENDING, PRIVATE, Place
@@ -30,7 +30,7 @@ _KNOWN = {OUTBOX, PENDING, PRIVATE, "egress.jsonl"}
 def is_derived(name: str, metadata: Metadata) -> bool:
     """Whether a name follows from what the file is: its kind, and its round or the number of a part."""
     if metadata.kind == "envelope":
-        return name.endswith(".intoto.jsonl")  # the name of its file, which `envelopes` checks
+        return format_named(Path(name)) is Format.ENVELOPES  # the name of its file, which `envelopes` checks
     found = _DERIVED.fullmatch(name)
     if found is None or found["stem"] not in _STEMS:
         return False

@@ -17,13 +17,14 @@ _LABELS = ("commitment", "commitment salt", "spend ledger")
 _LEAST_SEED = 1 << 32  # smaller ones stand everywhere by chance
 _WORD = np.dtype("<u8")  # whatever is twice as long holds a whole one, wherever it begins
 _PART = 15
+_ALL, _SOME = "the secret key", "a part of the secret key"
 
 
 class Watch:
     """Is shown a file piece by piece, and says what of the secrets stands in it."""
 
     def __init__(self, key: Key | None, seeds: Iterable[int] = ()) -> None:
-        named = {"the secret key": key.secret} if key is not None else {}
+        named = {_ALL: key.secret} if key is not None else {}
         if key is not None:
             named |= {f"a key derived from the secret one ({label})": key.derive(label) for label in _LABELS}
             named |= {f"the signing key ({purpose})": signing_key(key, purpose) for purpose in PURPOSES}
@@ -79,7 +80,7 @@ class Watch:
 
     def _search_parts(self, data: bytes) -> None:
         if any(part in data for part in self._parts):
-            self._add("a part of the secret key")
+            self._add(_SOME)
 
     def _has_word(self, data: bytes) -> bool:
         words = np.frombuffer(data, _WORD, len(data) // 8)
@@ -89,6 +90,8 @@ class Watch:
     def _add(self, what: str) -> None:
         if what not in self.found:
             self.found.append(what)
+        if _ALL in self.found and _SOME in self.found:
+            self.found.remove(_SOME)
 
 
 def _parts(secret: bytes) -> list[bytes]:
