@@ -15,7 +15,7 @@ from typing import Any
 from artifacts.digests import canonical_json
 from artifacts.errors import InputError
 from artifacts.kinds import DATASET_PARAMS
-from artifacts.metadata import Metadata, MetadataError, check_client_name
+from artifacts.metadata import Metadata
 from stages.catalogue import COMMANDS
 from stages.hyperparameters import PluginRecord, stated
 from stages.methods.params.encoding import DeltaEncoding
@@ -24,12 +24,13 @@ from stages.nets.params import SHAPE, network_params
 from stages.plugins import records
 from stages.registry import ENCODERS, GENERATORS, NETWORKS, RULES
 
-# Secure aggregation: who, by name, and how numbers are written.
-_NAMES = {"senders", "receivers", "peers", "survivors", "dropped", "signers", "clients"}
-_NUMBERS = {"step", "most", "threshold", "modulus", "range", "bits"}
-_SIGNATURE = re.compile("[0-9a-f]{128}")
 _LIBRARIES = {"fedsynth", "torch", "numpy", "scipy", "pyarrow", "pillow", "diffusers", "cryptography"}
-_VERSION = re.compile(r"[0-9A-Za-z.+_-]{1,40}")
+# PEP 440, normalised, with the builds of torch: a version that says more than a version is none.
+_NUMBER = "(0|[1-9][0-9]{0,3})"
+_VERSION = re.compile(
+    rf"{_NUMBER}(\.{_NUMBER}){{0,3}}((a|b|rc){_NUMBER})?(\.post{_NUMBER})?(\.dev{_NUMBER})?"
+    r"(\+(cpu|cu[0-9]{2,3}|rocm[0-9](\.[0-9]){0,2}|xpu))?"
+)
 
 
 def undeclared(metadata: Metadata) -> str | None:
@@ -99,7 +100,9 @@ def _misspelt(stage: str, method: str | None, text: str, _plugins: tuple[str, ..
             case "shuffle":
                 _check_names(params, DATASET_PARAMS)
             case "secagg":
-                _check_secagg(params)
+                # The rest is declared by the kinds, and read so: no file with other parameters is read at all.
+                if params.get("encoding"):
+                    stated(DeltaEncoding, params["encoding"])
             case "sign" | "receipt":
                 _check_names(params, set())
             case "aggregate":
@@ -125,26 +128,6 @@ def _check_synthesis(params: Mapping[str, Any], family: str | None) -> None:
     own = {name: value for name, value in params.items() if name in Synthesis.names()}
     rows = {"label_list": "0"} if own.get("labels") == "given" else {"count": 1}
     stated(Synthesis, own | rows, {"family": family})
-
-
-def _check_secagg(params: Mapping[str, Any]) -> None:
-    _check_names(params, _NAMES | _NUMBERS | {"encoding", "signature"})
-    for name, value in params.items():
-        if name in _NAMES and not (isinstance(value, list) and all(isinstance(v, str) and _is_name(v) for v in value)):
-            raise ValueError(f"{name!r} is not a list of clients")
-        if name in _NUMBERS and type(value) not in (int, float):
-            raise ValueError(f"{name!r} is not a number")
-    if not _SIGNATURE.fullmatch(str(params.get("signature", "0" * 128))):
-        raise ValueError("'signature' is none")
-    if params.get("encoding"):
-        stated(DeltaEncoding, params["encoding"])
-
-
-def _is_name(text: str) -> bool:
-    try:
-        return bool(check_client_name(text))
-    except MetadataError:
-        return False
 
 
 def _check_names(params: Mapping[str, Any], allowed: set[str]) -> None:

@@ -18,6 +18,7 @@ from artifacts.digests import sha256_file, sha256_hex
 from artifacts.errors import InputError, UsageError
 from artifacts.formats import dataset_file, dataset_stream
 from artifacts.formats.dataset_stream import DatasetStream
+from artifacts.formats.parquet_layout import ROWS_PER_GROUP
 from artifacts.kinds import DATASET_PARAMS
 from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
@@ -203,7 +204,7 @@ def _draw(inputs: list[DatasetStream], parts: int, rng: np.random.Generator) -> 
     groups, end = [], 0
     for part in range(parts):
         first, end = end, end + rows // parts + (part < rows % parts)
-        size = dataset_file.ROWS_PER_GROUP
+        size = ROWS_PER_GROUP
         groups.append([(start, min(start + size, end)) for start in range(first, end, size)])
     return Plan(source, labels, lengths, groups), shared
 

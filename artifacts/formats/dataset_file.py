@@ -28,6 +28,7 @@ from artifacts import limits
 from artifacts.digests import ZEROS, canonical_json
 from artifacts.errors import InputError
 from artifacts.formats import parquet_layout, seal
+from artifacts.formats.parquet_layout import ROWS_PER_GROUP
 from artifacts.formats.tensors_file import damaged, unreadable
 from artifacts.kinds import DATASET_PARAMS
 from artifacts.metadata import KEY, Metadata, MetadataError, SealedMetadata, parse
@@ -37,7 +38,6 @@ _IMAGE = pa.struct([pa.field("bytes", pa.binary()), pa.field("path", pa.string()
 _COLUMNS = [pa.field("image", _IMAGE), pa.field("label", pa.int64())]
 _UNIT = pa.field("unit", pa.int64())
 PERSON = "person"
-ROWS_PER_GROUP = 1000
 _BLOCK = 1 << 16
 MAX_SIDE = 4096  # a reader allocates images of the size that a file claims
 
@@ -105,7 +105,7 @@ def write(
     return publish(path, [data[:position], sealed, data[position + 64 :]], metadata, force=force)
 
 
-def open_writer(sink: BinaryIO, *, units: bool = False) -> pq.ParquetWriter:
+def open_writer(sink: BinaryIO | io.RawIOBase, *, units: bool = False) -> pq.ParquetWriter:
     """A writer of the one layout that `parquet_layout` lets pass."""
     return pq.ParquetWriter(
         sink,

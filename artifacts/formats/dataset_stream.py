@@ -7,6 +7,8 @@ stand a batch of images, and of each row its label (2 bytes) and the length of i
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import io
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +24,8 @@ from numpy.typing import NDArray
 from artifacts import limits
 from artifacts.errors import InputError
 from artifacts.formats import dataset_file, parquet_layout, seal
-from artifacts.formats.dataset_file import ROWS_PER_GROUP, PayloadDigest
+from artifacts.formats.dataset_file import PayloadDigest
+from artifacts.formats.parquet_layout import ROWS_PER_GROUP
 from artifacts.formats.tensors_file import damaged
 from artifacts.metadata import Metadata
 
@@ -46,6 +49,8 @@ class DatasetStream:
     labels: NDArray[np.uint16]
     lengths: NDArray[np.uint32]
     identity: _Identity
+    seal_sha256: str
+    writer: str  # the version of Arrow
     units: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -78,10 +83,12 @@ def begin(path: Path) -> DatasetStream:
         # The seal and the layout come first: a damaged or hostile file is never handed to the Parquet parser.
         sealed, digest = dataset_file.check_seal(handle)
         start, end, _ = dataset_file.find_footer(handle)
-        parquet_layout.check(_FileBytes(handle, end + 8), start, end)
+        bytes_of = _FileBytes(handle, end + 8)
+        parquet_layout.check(bytes_of, start, end)
+        writer = parquet_layout.writer_of(bytes_of[start:end])
         labels, lengths, units = _survey(handle, end + 8, sealed.metadata)
     sealed_as = path, sealed.metadata, sealed.payload_sha256, digest, end + 8
-    return DatasetStream(*sealed_as, labels, lengths, identity, units)
+    return DatasetStream(*sealed_as, labels, lengths, identity, sealed.seal_sha256, writer, units)
 
 
 def stage(
@@ -114,6 +121,60 @@ def stage(
         handle.write(digits.encode())
         handle.flush()
         os.fsync(handle.fileno())
+
+
+class Rewriting:
+    """A dataset written again from its rows, into nothing but a digest: what a reader accepts is what a writer writes.
+
+    Its seal is the digest of the file with zeros in the seal's place, which is how every file is written first.
+    """
+
+    def __init__(self, found: DatasetStream) -> None:
+        self._found, self._sink = found, _Hashed()
+        self._writer = dataset_file.open_writer(self._sink)
+        self._held: list[pa.BinaryArray] = []
+        self._rows = 0
+
+    def add(self, images: pa.BinaryArray) -> None:
+        """The next rows, in any number."""
+        self._held.append(images)
+        while sum(map(len, self._held)) >= ROWS_PER_GROUP:
+            self._write(ROWS_PER_GROUP)
+
+    def is_same(self) -> bool:
+        """At the end: whether the file is, byte for byte, what is written here."""
+        if self._held or not self._rows:
+            self._write(sum(map(len, self._held)))
+        self._writer.add_key_value_metadata(
+            dataset_file.unsealed_text(self._found.metadata, self._found.payload_sha256)
+        )
+        self._writer.close()
+        return self._sink.state.hexdigest() == self._found.seal_sha256
+
+    def _write(self, count: int) -> None:
+        whole = pa.concat_arrays(self._held) if self._held else pa.array([], pa.binary())
+        labels = self._found.labels[self._rows : self._rows + count].astype(np.int64)
+        dataset_file.write_rows(self._writer, whole[:count], labels)
+        self._held = [whole[count:]] if len(whole) > count else []
+        self._rows += count
+
+
+class _Hashed(io.RawIOBase):
+    """Where nothing is kept of what is written but its digest."""
+
+    def __init__(self) -> None:
+        self.state, self._size = hashlib.sha256(), 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._size
+
+    def write(self, data: Any, /) -> int:
+        self.state.update(data)
+        self._size += len(data)
+        return len(data)
 
 
 class _FileBytes:

@@ -34,6 +34,7 @@ _COLUMNS: list[Column] = [
 ]
 _UNIT_COLUMN: Column = (_INT64, [b"unit"], (0, 1))
 
+ROWS_PER_GROUP = 1000
 _MAX_PAGE_HEADER = 4096
 
 
@@ -48,6 +49,11 @@ def read_text(footer: bytes | memoryview) -> dict[str, str]:
     return _text(_footer(footer))
 
 
+def writer_of(footer: bytes | memoryview) -> str:
+    """The version of Arrow that wrote a file, by its footer."""
+    return str(_footer(footer)["6:binary"].decode().rpartition(" ")[2])
+
+
 def check(data: Bytes, start: int, end: int) -> dict[str, str]:
     """Hold a whole file, its footer from `start` to `end`, against our layout. Returns what `read_text` does."""
     footer = _footer(data[start:end])
@@ -55,9 +61,12 @@ def check(data: Bytes, start: int, end: int) -> dict[str, str]:
     position, rows = 4, 0
     for number, group in enumerate(footer["4:list<struct>"]):
         _require(rows < footer["3:i64"] or number == 0, "it has an empty row group")
+        _require(rows == number * ROWS_PER_GROUP, f"row group {number - 1} does not hold {ROWS_PER_GROUP} rows")
         size = _check_group(data, start, group, number, position, _columns(footer))
         position, rows = position + size, rows + group["3:i64"]
     _require(position == start, f"its pages end at {position}, but its footer begins at {start}")
+    last = rows - (len(footer["4:list<struct>"]) - 1) * ROWS_PER_GROUP
+    _require(last <= ROWS_PER_GROUP, f"its last row group holds more than {ROWS_PER_GROUP} rows")
     _require(rows == footer["3:i64"], f"it claims {footer['3:i64']} rows, but its row groups hold {rows}")
     return _text(footer)
 

@@ -25,6 +25,7 @@ _DTYPE, _NBYTES = operator.attrgetter("dtype"), operator.attrgetter("nbytes")
 
 # Is shown all bytes of the file, piece by piece, in order.
 Look = Callable[[bytes], None]
+LookAtNumbers = Callable[[Array], None]
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,11 @@ class TensorStream:
         raise KeyError(name)
 
 
-def scan(path: Path, look: Look | None = None) -> TensorStream:
-    """Check everything that the file claims, and show its bytes to `look` on the way."""
+def scan(path: Path, look: Look | None = None, numbers_seen: LookAtNumbers | None = None) -> TensorStream:
+    """Check everything that the file claims; show `look` the bytes on the way, `numbers_seen` what is no integer."""
     with opened(path) as handle:
         header, specs, sealed, size = read_start(handle)
-        whole, payload, numbers = hashlib.sha256(header), hashlib.sha256(), _Numbers(specs)
+        whole, payload, numbers = hashlib.sha256(header), hashlib.sha256(), _Numbers(specs, numbers_seen)
         infinite: list[str] = []
         before = header  # is shown together with the first piece
         for piece in _payload(handle, size - len(header)):
@@ -97,7 +98,8 @@ def _payload(handle: BinaryIO, left: int) -> Iterator[bytes]:
 class _Numbers:
     """Which numbers a piece of the payload holds, piece after piece. Tensors of one type stand side by side."""
 
-    def __init__(self, specs: list[TensorSpec]) -> None:
+    def __init__(self, specs: list[TensorSpec], look: LookAtNumbers | None) -> None:
+        self._look = look
         runs = itertools.groupby(specs, _DTYPE)
         self._left = [(dtype, sum(map(_NBYTES, run))) for dtype, run in runs][::-1]
 
@@ -109,6 +111,9 @@ class _Numbers:
             end = min(start + left, len(piece))
             if end < start + left:
                 self._left.append((dtype, start + left - end))
-            if not is_finite(np.frombuffer(view[start:end], DTYPES[dtype])):
+            numbers = np.frombuffer(view[start:end], DTYPES[dtype])
+            if not is_finite(numbers):
                 yield f"among its numbers of type {dtype} is NaN or infinity"
+            elif self._look is not None and dtype.startswith("F"):
+                self._look(numbers)
             start = end

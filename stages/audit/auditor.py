@@ -31,6 +31,8 @@ from stages.execution.workers import Workers
 _TRIES = 3  # for files that are replaced while they are read
 _MANY_FILES = 2000  # to look at fewer takes less than to start a process
 _TASKS_A_WORKER = 8
+_RECORD = ".lineage.json"
+_RECORDED = ("aggregate", "shuffle")  # stages whose files do not say themselves what they were made from
 
 
 def audit(
@@ -120,6 +122,8 @@ def _given(subjects: Subjects, server: Snapshot | None, result: AuditReport) -> 
     given = Given.read(folders)
     for path, why in given.obstacles:
         result.add("unknown", "lineage", path, could_not(why))
+    for path, what in given.wrong:
+        result.add("failure", "custody", path, what)
     for seen in server.seen if server is not None else ():
         specs = seen.tensors.specs if seen.tensors is not None else ()
         try:
@@ -152,7 +156,7 @@ def _audit_some(snapshots: list[tuple[int, Snapshot]], common: Common) -> list[A
 def _read_records(server: Place, result: AuditReport) -> list[tuple[Path, list[InputRef]]]:
     """What the server noted of where its files come from, before the clients' ledgers are read."""
     found = []
-    for path in sorted(server.private.glob("*.lineage.json")):
+    for path in sorted(server.private.glob(f"*{_RECORD}")):
         try:
             found.append((path, lineage.read_record(path)))
         except FedsynthError as error:
@@ -175,6 +179,10 @@ def _check_server_lineage(
     """
     # Where a ledger or a private file could not be read, what is missing may be there.
     level: Level = "unknown" if result.count("unknown") else "failure"
+    recorded_files = {path.name.removesuffix(_RECORD) for path, _ in made_from}
+    for one in server.seen if server.has_records else ():
+        if one.metadata.stage in _RECORDED and one.path.stem not in recorded_files:
+            result.add(level, "lineage", one.path, "the server has no record of what it was made from")
     for path, references in made_from:
         for reference in references:
             between = server.shelf.files.get(reference.sha256 or "")

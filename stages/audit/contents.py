@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from stages.nets.params import matches
 from stages.registry import ENCODERS
 
 Shapes = dict[str, tuple[int, ...]]
+_RUNNING = ("running_mean", "running_var")
+_PIXELS = {"float32": "F32", "float16": "F16", "uint8": "U8"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,20 @@ class KnownModel:
         floats = (spec for spec in specs if spec.dtype.startswith("F"))
         sent = {spec.name: spec.shape for spec in floats if not matches(spec.name, frozen)}
         return cls(sent, params)
+
+    @property
+    def layers(self) -> int:
+        """The tensors that are trained: what batch norm averages is not."""
+        return len(self.shapes) - len(self._averages)
+
+    @property
+    def averages(self) -> int:
+        """How many numbers batch norm's running averages are."""
+        return sum(math.prod(shape) for shape in self._averages)
+
+    @property
+    def _averages(self) -> list[tuple[int, ...]]:
+        return [shape for name, shape in self.shapes.items() if name.rpartition(".")[2] in _RUNNING]
 
 
 def misfits(found: TensorStream, labels: NDArray[Any] | None, model: KnownModel | None) -> Iterator[str]:
@@ -63,7 +80,10 @@ def surrogate_misfits(found: TensorStream, labels: NDArray[Any] | None, model: K
     each = found.metadata.params.get("images_per_class", 0)
     low, high = (int(labels.min()), int(labels.max())) if labels.size else (0, 0)
     if model is not None:
-        yield from _images(_shapes(found)["images"], model)
+        shapes = _shapes(found)
+        yield from _images(shapes["images"], model)
+        if shapes.get("norms", (model.layers,)) != (model.layers,):
+            yield f"it has {shapes['norms'][0]} norms for the {model.layers} layers of its model"
         classes = model.params.get("num_classes", 0)
         if low < 0 or high >= classes:
             yield f"its labels run from {low} to {high}, but there are {classes} classes"
@@ -74,15 +94,16 @@ def surrogate_misfits(found: TensorStream, labels: NDArray[Any] | None, model: K
 def residuals_misfits(found: TensorStream, _labels: None, model: KnownModel | None) -> Iterator[str]:
     if model is not None:
         wanted = {"residuals": (found.metadata.params.get("images"), model.params.get("num_classes"))}
-        yield from _other_sizes(found, wanted)
+        yield from _other_sizes(found, wanted, model)
 
 
 def compressed_misfits(found: TensorStream, _labels: None, model: KnownModel | None) -> Iterator[str]:
     if model is not None:
-        yield from _other_sizes(found, sizes(ENCODERS.from_mapping(found.metadata.params), model.shapes))
+        yield from _other_sizes(found, sizes(ENCODERS.from_mapping(found.metadata.params), model.shapes), model)
 
 
-def _other_sizes(found: TensorStream, wanted: Mapping[str, Any]) -> Iterator[str]:
+def _other_sizes(found: TensorStream, wanted: Mapping[str, Any], model: KnownModel) -> Iterator[str]:
+    yield from _running(_shapes(found), model)
     held = {name: shape for name, shape in _shapes(found).items() if name != "averages"}
     if held != wanted:
         yield f"it holds {held}, where its parameters and its model make {wanted}"
@@ -92,15 +113,24 @@ def proxy_misfits(found: TensorStream, _labels: None, model: KnownModel | None) 
     kinds, shapes = {spec.name: spec.dtype for spec in found.specs}, _shapes(found)
     if ("range" in kinds) != (kinds["images"] == "U8") or shapes.get("range", (2,)) != (2,):
         yield "`range` belongs to images of bytes, and is two numbers"
-    if shapes["images"][0] != found.metadata.params.get("images"):
-        yield f"it holds {shapes['images'][0]} images, its parameters say {found.metadata.params.get('images')}"
+    params = found.metadata.params
+    if kinds["images"] != _PIXELS.get(params.get("pixels", "float32")):
+        yield f"its images are {kinds['images']}, its parameters say {params.get('pixels')}"
+    if shapes["images"][0] != params.get("images"):
+        yield f"it holds {shapes['images'][0]} images, its parameters say {params.get('images')}"
     if model is None:
         return
     yield from _images(shapes["images"], model)
     if shapes["residuals"][1] != model.params.get("num_classes"):
         yield f"its residuals have {shapes['residuals'][1]} numbers each, the model has another number of classes"
-    if shapes["scales"][0] > len(model.shapes):
-        yield f"it has {shapes['scales'][0]} scales for the {len(model.shapes)} tensors of its model"
+    if shapes["scales"][0] != model.layers:
+        yield f"it has {shapes['scales'][0]} scales for the {model.layers} layers of its model"
+    yield from _running(shapes, model)
+
+
+def _running(shapes: Shapes, model: KnownModel) -> Iterator[str]:
+    if shapes.get("averages", (model.averages,)) != (model.averages,):
+        yield f"it has {shapes['averages'][0]} running averages, its model {model.averages}"
 
 
 def _shapes(found: TensorStream) -> Shapes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from artifacts.identity.keys import Key
 from artifacts.identity.roster import PURPOSES, signing_key
@@ -14,20 +16,24 @@ from artifacts.identity.roster import PURPOSES, signing_key
 _LABELS = ("commitment", "commitment salt", "spend ledger")
 _LEAST_SEED = 1 << 32  # smaller ones stand everywhere by chance
 _WORD = np.dtype("<u8")  # whatever is twice as long holds a whole one, wherever it begins
+_PART = 15
+_ALL, _SOME = "the secret key", "a part of the secret key"
 
 
 class Watch:
     """Is shown a file piece by piece, and says what of the secrets stands in it."""
 
     def __init__(self, key: Key | None, seeds: Iterable[int] = ()) -> None:
-        named = {"the secret key": key.secret} if key is not None else {}
+        named = {_ALL: key.secret} if key is not None else {}
         if key is not None:
             named |= {f"a key derived from the secret one ({label})": key.derive(label) for label in _LABELS}
             named |= {f"the signing key ({purpose})": signing_key(key, purpose) for purpose in PURPOSES}
         self._needles = [(text, what) for what, secret in named.items() for text in _spellings(secret)]
+        self._parts = _parts(key.secret) if key is not None else []
         # A secret in a file has at least one of its words at a multiple of eight bytes: a glance at two bytes of each
         # word leaves few to compare, where a search for each spelling would read the file fifty times.
-        words = np.frombuffer(b"".join(text[i : i + 8] for text, _ in self._needles for i in range(8)), _WORD)
+        texts = [*(text for text, _ in self._needles), *self._parts]
+        words = np.frombuffer(b"".join(text[i : i + 8] for text in texts for i in range(8)), _WORD)
         self._words = set(words.tolist())
         self._starts = np.zeros(1 << 16, np.bool_)
         self._starts[words & 0xFFFF] = True
@@ -54,12 +60,27 @@ class Watch:
         """What a file says of itself, where it is spelt otherwise in the file."""
         self._search(text)
 
+    def see_numbers(self, values: NDArray[Any]) -> None:
+        """Numbers each of which could be a byte: as it is, or as a share of 255."""
+        flat = values.reshape(-1) if self._parts else values[:0]
+        for scale in (1, 255):
+            scaled = flat[(flat >= 0) & (flat <= 255 / scale)] * np.asarray(scale, flat.dtype)
+            whole = np.rint(scaled)
+            self._search_parts(whole[np.abs(scaled - whole) < 1e-3].astype(np.uint8).tobytes())
+
     def _search(self, data: bytes) -> None:
         if any(seed in data for seed in self._seeds):
             self._add("a seed")
-        for text, what in self._needles if self._has_word(data) else ():
+        if not self._has_word(data):
+            return
+        for text, what in self._needles:
             if text in data:
                 self._add(what)
+        self._search_parts(data)
+
+    def _search_parts(self, data: bytes) -> None:
+        if any(part in data for part in self._parts):
+            self._add(_SOME)
 
     def _has_word(self, data: bytes) -> bool:
         words = np.frombuffer(data, _WORD, len(data) // 8)
@@ -69,6 +90,14 @@ class Watch:
     def _add(self, what: str) -> None:
         if what not in self.found:
             self.found.append(what)
+        if _ALL in self.found and _SOME in self.found:
+            self.found.remove(_SOME)
+
+
+def _parts(secret: bytes) -> list[bytes]:
+    """Any fifteen bytes in a row of the key, and of the key read backwards: the fewest that hold a whole word."""
+    cut = [secret[start : start + _PART] for start in range(len(secret) - _PART + 1)]
+    return [*cut, *(piece[::-1] for piece in cut)]
 
 
 def _spellings(secret: bytes) -> list[bytes]:

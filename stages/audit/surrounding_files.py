@@ -19,6 +19,7 @@ from artifacts.identity.commitments import opens
 from artifacts.identity.keys import Key
 from artifacts.identity.owner import is_open_to_others
 from artifacts.metadata import InputRef, Metadata
+from artifacts.places import PUBLIC
 from stages.audit.contents import KnownModel
 from stages.audit.obstacles import in_words, is_gone, obstacle
 
@@ -42,6 +43,7 @@ class Kept:
     path: Path
     sha256: str
     metadata: Metadata
+    specs: tuple[TensorSpec, ...] = ()
 
 
 @dataclass
@@ -103,9 +105,11 @@ class Given:
 
     paths: dict[str, Path] = field(default_factory=dict)
     models: dict[str, KnownModel] = field(default_factory=dict)
+    specs: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)  # of the models
     class_names: list[list[str]] = field(default_factory=list)
     obstacles: list[tuple[Path, str]] = field(default_factory=list)
     events: set[str] = field(default_factory=set)  # ids of the noise behind what was given
+    wrong: list[tuple[Path, str]] = field(default_factory=list)  # what nobody may have been given
 
     @classmethod
     def read(cls, folders: Iterable[Path]) -> Given:
@@ -135,16 +139,18 @@ class Given:
 
     def remember(self, path: Path, sha256: str, metadata: Metadata, specs: tuple[TensorSpec, ...]) -> None:
         self.paths[sha256] = path
+        if path.parent.name == PUBLIC and metadata.custody in ("private", "server", "outbound"):
+            self.wrong.append((path, f"a {metadata.custody} {metadata.kind} stands among the public files"))
         self.events |= {str(event.get("id")) for event in metadata.privacy}
         if metadata.kind == "model":
             self.models[sha256] = KnownModel.of(metadata.params, specs)
+            self.specs[sha256] = tuple(specs)
         if metadata.kind == "dataset" and metadata.custody == "public":
             self.class_names.append(list(metadata.params["class_names"]))
 
 
 def _read(path: Path) -> Kept:
-    digest, metadata, _ = survey(path)
-    return Kept(path, digest, metadata)
+    return Kept(path, *survey(path))
 
 
 def listed(folder: Path) -> dict[str, State]:

@@ -18,6 +18,9 @@ from stages.secagg.terms import default_threshold
 
 _LISTS = {"shares": "shares", "masked": "survivors", "survivors": "confirmed"}
 
+# A simulation's keys come from its seed, and so must its id: the same run has the same bytes.
+_FEDERATION = {"federation": "simulation"}
+
 
 def check_additive(recipe: Recipe) -> None:
     """Refuse a secure recipe whose messages do not add up, or whose server must see them one by one."""
@@ -57,7 +60,8 @@ def identity_steps(clients: Sequence[str]) -> list[Step]:
     ]
     identities.append(Step(command="identity", owner="server", round=0, needs=(TEST,), out=identity_file("server")))
     listed = tuple(step.out for step in identities)
-    return [*identities, Step(command="roster", owner="server", round=0, inputs=listed, out=ROSTER)]
+    roster = Step(command="roster", owner="server", round=0, inputs=listed, out=ROSTER, options=_FEDERATION)
+    return [*identities, roster]
 
 
 def secure_mean(recipe: Recipe, round: int, sources: Mapping[str, tuple[str, str]]) -> list[Step]:

@@ -156,7 +156,7 @@ def _source(path: Path, model: TensorArtifact, session: Session, member: Member)
 
 
 @dataclass(frozen=True)
-class _Noise:
+class Noise:
     """What an encoded message says of the noise that it carries."""
 
     clip_norm: float
@@ -202,17 +202,21 @@ def ring_of(source: TensorArtifact, session: Session) -> tuple[Ring, dict[str, A
     return ring, dict(source.metadata.params)
 
 
-def _noise_of(source: TensorArtifact) -> _Noise | None:
+def _noise_of(source: TensorArtifact) -> Noise | None:
     """None for an update without a share of noise; one with noise for its records needs no more."""
     if source.metadata.kind != "message" or not any(e.get("unit") == "client" for e in source.metadata.privacy):
         return None
     try:
-        params = DeltaEncoding.from_mapping(source.metadata.params)
-        if params.noise_multiplier is None or params.clip_norm is None or params.least_clients is None:
-            raise ValueError("its noise is not described")
+        return noise_of(DeltaEncoding.from_mapping(source.metadata.params))
     except ValueError as error:
         raise InputError(f"{source.path} does not say what noise it carries: {error}. Encode it again.") from error
-    return _Noise(
+
+
+def noise_of(params: DeltaEncoding) -> Noise:
+    """The share of noise that such a message carries; `ValueError` where it carries none."""
+    if params.noise_multiplier is None or params.clip_norm is None or params.least_clients is None:
+        raise ValueError("its noise is not described")
+    return Noise(
         params.clip_norm, params.noise_multiplier / params.shares**0.5, params.least_clients, params.colluders or 0
     )
 

@@ -25,7 +25,9 @@ def forge(path, tensors=None, source=None, **changes):
         tensors(values)
     if "params" in changes:
         changes["params"] = {**old.metadata.params, **changes["params"]}
-    tensors_file.write(path, values, replace(old.metadata, **changes), force=True)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tensors_file, "_check_stated", lambda *_: None)  # a writer held to nothing
+        tensors_file.write(path, values, replace(old.metadata, **changes), force=True)
 
 
 def flip(name, *where):
@@ -132,10 +134,10 @@ def test_old_keys_of_the_same_round_are_not_replayed(begin):
 @pytest.mark.parametrize(
     ("params", "reason"),
     [
-        ({"threshold": 1}, "more than half"), ({"threshold": 4}, "more than half"), ({"modulus": 16}, "32 or 64"),
-        ({"bits": 31}, "does not fit"), ({"clients": ["a", "c", "b"]}, "not in order"), ({"range": "1"}, "not numbers"),
-        ({"clients": ["a", "b", "b"]}, "names a client twice"), ({"clients": ["a", "b"]}, "shape"),
-        ({"threshold": True}, "not numbers"),
+        ({"threshold": 1}, "from 2 to"), ({"threshold": 4}, "more than half"), ({"modulus": 16}, "32 or 64"),
+        ({"bits": 31}, "does not fit"), ({"clients": ["a", "c", "b"]}, "in order"), ({"range": "1"}, "above 0"),
+        ({"range": 1}, "with a point"), ({"clients": ["a", "b", "b"]}, "each once"), ({"patient": 1}, "no parameter"),
+        ({"clients": ["a", "b"]}, "3 rows, but there are 2"), ({"threshold": True}, "a whole number"),
     ],
 )  # fmt: skip
 def test_a_list_that_cannot_be(begin, params, reason):
