@@ -230,9 +230,9 @@ def _show(console: Console, result: dict[str, Any]) -> None:
 
 
 _HOLDS = {
-    "record": "one record, at the client that spent most",
-    "person": "all of a person's records, at all clients",
-    "client": "all data of the client that spent most",
+    "record": "one record, at one client",
+    "person": "one person, at all clients",
+    "client": "all that one client has",
 }
 
 

@@ -66,7 +66,9 @@ def test_whoever_has_heard_enough_ends_the_process(tmp_path):
     column = pa.StructArray.from_arrays([images, pa.nulls(rows, pa.string())], ["bytes", "path"])
     path = tmp_path / "long.parquet"
     pq.write_table(pa.table({"image": column, "label": np.zeros(rows, np.int64)}), path, store_schema=False)
-    frames = foreign_parquet.frames("rows", [path], {"image": "image", "label": "label", "id": None, "by": []})
+    frames = foreign_parquet.frames(
+        "rows", [path], {"image": "image", "label": "label", "id": None, "unit": None, "by": []}
+    )
     assert next(frames)[1]["row"] == 0
     used = os.times().children_user
     frames.close()
