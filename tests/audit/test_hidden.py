@@ -135,8 +135,7 @@ def test_what_the_encoder_writes_is_its_own():
 
 
 def test_other_choices_of_the_compressor_are_told_apart():
-    other = zlib.compressobj(9, zlib.DEFLATED, 15, 1, zlib.Z_FIXED)
-    stream = other.compress(filtered()) + other.flush()
+    stream = zlib.compress(filtered(), 0)  # stored: of random pixels a byte longer
     pixels, same = check_written(png(PIXELS, stream), (1, 8, 8))
     assert not same and (pixels[0] == PIXELS).all()
 
@@ -208,7 +207,7 @@ def test_spellings_of_parameters(run):
     about = run.about("message")
     for params in ({n: v for n, v in about.params.items() if n != "tell_steps"}, {**about.params, "tell_steps": 0}):
         run.rewrite("message", params=params)
-        assert any("not those of encode" in what and "tell_steps" in what for what in said(run, "params"))
+        assert any("not those of encode" in what and "steps" in what for what in said(run, "params"))
 
 
 def test_a_salt_of_ones_own_is_noticed_without_a_replay(run):
