@@ -86,7 +86,7 @@ def test_a_key_is_found_wherever_it_begins_and_however_it_is_spelt(offset):
         assert watch.found == ["the secret key"], text
         watch.begin()
         watch.see(noise[:offset] + text[: len(text) // 2] + noise)
-        assert watch.found == []
+        assert watch.found == (["a part of the secret key"] if text is secret else [])
 
 
 def test_a_seed_is_found_and_a_small_one_is_not_looked_for():

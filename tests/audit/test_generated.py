@@ -66,12 +66,6 @@ def cases(every_kind, forge):
     return list(generated(Run(every_kind, forge)))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_of_an_honest_run_no_form_complains(every_kind, tmp_path, form):
-    report = FORMS[form](fresh(every_kind, tmp_path / "run"))
-    assert [str(finding) for finding in report.findings if finding.level == "failure"] == []
-
-
 def test_a_sample_of_all_cases_is_caught_or_listed(cases, every_kind, tmp_path, forge):
     step = len(cases) // 24
     assert try_all(cases[5::step], every_kind, tmp_path, forge, ["client"]) == []

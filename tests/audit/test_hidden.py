@@ -134,13 +134,6 @@ def test_what_the_encoder_writes_is_its_own():
     assert same and (pixels[0] == PIXELS).all()
 
 
-def test_other_choices_of_the_compressor_are_told_apart():
-    other = zlib.compressobj(9, zlib.DEFLATED, 15, 1, zlib.Z_FIXED)
-    stream = other.compress(filtered()) + other.flush()
-    pixels, same = check_written(png(PIXELS, stream), (1, 8, 8))
-    assert not same and (pixels[0] == PIXELS).all()
-
-
 def test_other_filters_are_refused():
     ours = filtered()
     plain = b"".join(b"\0" + row.tobytes() for row in PIXELS)
@@ -208,7 +201,7 @@ def test_spellings_of_parameters(run):
     about = run.about("message")
     for params in ({n: v for n, v in about.params.items() if n != "tell_steps"}, {**about.params, "tell_steps": 0}):
         run.rewrite("message", params=params)
-        assert any("not those of encode" in what and "tell_steps" in what for what in said(run, "params"))
+        assert any("not those of encode" in what and "steps" in what for what in said(run, "params"))
 
 
 def test_a_salt_of_ones_own_is_noticed_without_a_replay(run):
