@@ -18,7 +18,6 @@ from stages.charging.client_training import PrivateRound, check_network
 from stages.charging.private_training import inherited_events, refuse_repetition, with_noise
 from stages.charging.spending import key_of
 from stages.data.dataset_images import describe_dataset, joined, joined_once, load_described
-from stages.data.images import to_pixels
 from stages.data.schema import require_fixed
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.randomness import stream_seed
@@ -77,8 +76,9 @@ def train_client(
 
     import torch
 
+    from stages.data.device_images import DeviceImages
     from stages.execution.torch_setup import arithmetic, set_up
-    from stages.methods.local_training import batch_gradients, batches, train_locally
+    from stages.methods.local_training import batch_gradients, batches, refuse_pieces, train_locally
     from stages.nets.state import trained
 
     where = set_up(device)
@@ -103,6 +103,13 @@ def train_client(
     if state_out is not None:
         any_file.refuse_other(state_out, replace(about, kind="state"), force=force)
     module = to_module(start, where)
+    if params.micro_batch is not None:
+        try:
+            refuse_pieces(module.train())
+        except ValueError as error:
+            raise UsageError(
+                f"--micro-batch: {error}. Leave it out, or use a network with group norm (init-model --norm group)."
+            ) from error
     private = None
     if isinstance(params, BatchTraining) and params.is_private:
         check_network(module, params)
@@ -117,7 +124,7 @@ def train_client(
         private = PrivateRound.begin(params, about, key_of(out, key), earlier, data)
     datasets = load_described(data, described)
     images, labels = joined(datasets) if private is None else joined_once(datasets)
-    pixels, classes = torch.from_numpy(to_pixels(images)).to(where), torch.from_numpy(labels).to(where)
+    pixels, classes = DeviceImages(images, where), torch.from_numpy(labels).to(where)
 
     def generator(of: str, home: torch.device) -> torch.Generator:
         seed_of = stream_seed(seed, stage="train-client", client=name, round=round, of=of)
@@ -130,8 +137,11 @@ def train_client(
             raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
         total = params.num_steps([len(dataset.content) for dataset in datasets])
         size = params.num_in_batch(len(labels))
-        rows = batches(size, len(labels), total, generator("batches", torch.device("cpu")))
-        steps = batch_gradients(module, pixels, classes, rows, generator("dropout", where))
+        rows = batches(size, len(labels), total, generator("batches", torch.device("cpu")), where)
+        steps = batch_gradients(
+            module, pixels, classes, rows, generator("dropout", where),
+            micro_batch=params.micro_batch, precision=params.precision,
+        )  # fmt: skip
     result = train_locally(
         module,
         steps,

@@ -17,6 +17,7 @@ from stages.privacy.events import PrivacyEvent, distinct, output_digest
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from stages.methods.image_rows import ImageRows
     from stages.methods.local_training import StepGradient
 
 
@@ -40,7 +41,7 @@ class PrivateRound:
         spending = reserve(key, context=training_context(metadata), data=data, events=[event], beside=beside)
         return cls(params, spending, params.local_steps, tuple(earlier))
 
-    def gradients(self, module: nn.Module, images: Tensor, labels: Tensor) -> Iterator[StepGradient]:
+    def gradients(self, module: nn.Module, images: ImageRows, labels: Tensor) -> Iterator[StepGradient]:
         from stages.methods.private_local_training import private_gradients
 
         assert self.params.sampling_rate is not None  # checked
@@ -52,6 +53,7 @@ class PrivateRound:
             sampling_rate=self.params.sampling_rate,
             mechanism=mechanism_of(self.params, self.params.batch_size),
             streams=secret_streams(self.spending),
+            micro_batch=self.params.micro_batch,
         )
 
     def released(self, update: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> tuple[dict[str, Any], ...]:

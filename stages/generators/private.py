@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from stages.methods.generator_training import Generator, PartGradient
+    from stages.methods.image_rows import ImageRows
 
 _SUBSET = 0  # of the sampling stream; its other pieces are the batches of steps 1, 2, …
 
@@ -56,7 +57,7 @@ class PrivateTraining:
     def gradients(
         self,
         family: Generator,
-        images: Tensor,
+        images: ImageRows,
         labels: Tensor,
         num_classes: int,
         public_of: Callable[[int], torch.Generator],
@@ -74,6 +75,7 @@ class PrivateTraining:
             mechanism=mechanism_of(params, params.batch_size),
             multiplicity=params.noise_multiplicity,
             streams=secret_streams(self.spending),
+            micro_batch=params.micro_batch,
             public_of=public_of,
         )
 

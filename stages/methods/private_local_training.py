@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from stages.methods.image_rows import ImageRows
 from stages.methods.local_training import StepGradient
 from stages.methods.private_gradients import SecretStreams
 from stages.nets.dropout import set_dropout_generator
@@ -24,18 +25,19 @@ from stages.privacy.streams import SecretStream
 
 def private_gradients(
     module: nn.Module,
-    images: Tensor,
+    images: ImageRows,
     labels: Tensor,
     *,
     steps: int,
     sampling_rate: float,
     mechanism: GaussianMechanism,
     streams: SecretStreams,
+    micro_batch: int | None = None,
 ) -> Iterator[StepGradient]:
     """One release of the Gaussian mechanism a step. Raises `ValueError` where batch norm would mix examples.
 
-    A step's gradient can be had once: at other weights it would be another release. The loss is not computed. Dropout
-    draws one mask for the whole batch, from the secret stream.
+    `micro_batch` examples are differentiated at a time. A step's gradient can be had once: at other weights it would be
+    another release. The loss is not computed. Dropout draws one mask for the whole batch, from the secret stream.
     """
     refuse_batch_norm(module.train())
     named = trained(module)
@@ -56,6 +58,7 @@ def private_gradients(
                 (images[rows], labels[rows]),
                 mechanism=mechanism,
                 noise=noise,
+                chunk_size=micro_batch,
                 shared=masks,
             )
             for name, weight in named.items():
