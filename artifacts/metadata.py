@@ -25,9 +25,8 @@ MAX_ROUND = 10**9
 _MOST_REMEMBERED = 1 << 14  # characters: whatever the file, little is kept of it
 _MOST_FORMS = 512
 # What differs from file to file of a run: values that are digests or salts, and the round. No keys: these are sorted.
-_SHA256_TEXT = re.compile(r'(?<=")[0-9a-f]{64}(?="[,}\]])')
-_HEX32_TEXT = re.compile(r'(?<=")[0-9a-f]{32}(?="[,}\]])')
-_ROUND = re.compile('(?<="round":)(0|[1-9][0-9]{0,8})(?=[,}])')
+_DIFFERS = re.compile(r'"(?:([0-9a-f]{64})"(?=[,}\]])|([0-9a-f]{32})"(?=[,}\]])|round":(?:0|[1-9][0-9]{0,8})(?=[,}]))')
+_MARKS = {1: "\0", 2: "\1", None: "\2"}  # by the group that was found
 _good_forms: set[str] = set()
 _CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _WORD = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -207,7 +206,7 @@ def _parse_once(text: str) -> SealedMetadata:
     An audit reads ten thousand such. No digest and no round that the patterns below take can break a rule, and the
     marks cannot be in JSON, so that no other text has the same form.
     """
-    form = _ROUND.sub("\2", _HEX32_TEXT.sub("\1", _SHA256_TEXT.sub("\0", text)))
+    form = _DIFFERS.sub(lambda found: _MARKS[found.lastindex], text)
     if form in _good_forms:
         with contextlib.suppress(ValueError):
             return _sealed(json.loads(text), checked=True)

@@ -98,7 +98,7 @@ COMMANDS: dict[str, Command] = {
         ),
         Command(name="decode", performed_by="stages.decode:decode"),
         Command(name="identity", performed_by="stages.identity:identity"),
-        Command(name="roster", performed_by="stages.identity:roster"),
+        Command(name="roster", performed_by="stages.identity:roster", words=("federation",)),
         Command(name="sign", performed_by="stages.sign:sign", client_sends=("envelope",), server_sends=("envelope",)),
         Command(name="receipt ask", performed_by="stages.receipt:ask", client_sends=("head",)),
         Command(name="receipt give", performed_by="stages.receipt:give", server_sends=("receipt",)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +39,21 @@ def undeclared(metadata: Metadata) -> str | None:
             return f"its versions name {name!r}, which made no file of fedsynth"
     if metadata.arithmetic is not None and "torch" not in metadata.versions:
         return "it names a processor, but torch, whose results depend on that, did not make it"
-    stage, method, kind = metadata.stage, metadata.method, metadata.kind
+    stage, method, kind, plugins = metadata.stage, metadata.method, metadata.kind, records()
     if metadata.custody == "outbound":
-        methods = _of_clients(stage, kind)
+        methods = _methods(stage, kind, plugins)
         if not methods:
             return f"no stage {stage!r} of a client makes a {kind}"
         if method not in methods:
             return f"a {kind} is made by {' or '.join(map(str, methods))}, not by {method!r}"
     elif kind not in _of_server(stage):
         return f"no stage {stage!r} of the server sends a {kind}"
-    return _misspelt(stage, method, canonical_json(dict(metadata.params)), records())
+    return _misspelt(stage, method, canonical_json(dict(metadata.params)), plugins)
+
+
+@lru_cache  # an audit asks for every file
+def _methods(stage: str, kind: str, _plugins: tuple[str, ...]) -> tuple[str | None, ...]:
+    return _of_clients(stage, kind)
 
 
 def _of_clients(stage: str, kind: str) -> tuple[str | None, ...]:

@@ -280,7 +280,7 @@ def stated(declared: type[H] | Variants[H], values: Mapping[str, Any], facts: Ma
     silent = sorted(said.keys() - values.keys())
     if silent:
         raise ValueError(f"it does not say {silent[0]!r}, which had an effect (here {said[silent[0]]!r})")
-    wrong = sorted(name for name in values if name not in said or said[name] != values[name])
+    wrong = sorted(name for name in values if repr(said.get(name)) != repr(values[name]))  # 1 is not 1.0
     if wrong:
         raise ValueError(f"{wrong[0]!r} is not as the stage spells it")
     return made

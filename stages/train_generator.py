@@ -16,9 +16,10 @@ from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare
 from artifacts.writing import atomic
-from stages.charging.private_training import refuse_repetition
+from stages.charging.private_training import check_unit, refuse_repetition
 from stages.charging.spending import record_event
-from stages.data.dataset_images import DescribedDataset, chosen, describe_dataset, joined, joined_once, load_described
+from stages.data.dataset_images import DescribedDataset, chosen, describe_dataset, joined, joined_for, load_described
+from stages.data.images import counted
 from stages.data.schema import require_fixed
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.randomness import numpy_stream, stream_seed
@@ -80,6 +81,7 @@ def train_generator(
     if params.is_private:
         # Before anything is charged: the number of steps is public here.
         _check_records(data, described)
+        check_unit(params, data, [dataset.metadata for dataset in described])
         _kept_paths(out, keep_at, params.num_steps(0))
     metadata = Metadata(
         kind="generator",
@@ -104,7 +106,7 @@ def train_generator(
     any_file.refuse_other(out, metadata, force=force)
     private = PrivateTraining.begin(params, metadata, out, key, data) if params.is_private else None
     datasets = load_described(data, described)
-    content, all_labels = joined(datasets) if private is None else joined_once(datasets)
+    content, all_labels, people = (*joined(datasets), None) if private is None else joined_for(datasets, params.unit)
     if private is None:
         if not len(content):
             raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
@@ -112,7 +114,7 @@ def train_generator(
         rows = np.sort(order[: params.num_examples(len(content))])
         metadata = dataclasses.replace(metadata, counts={"num_examples": len(rows)})
     else:
-        rows = private.subset(len(content), params.data_fraction)
+        rows = private.subset(np.arange(len(content)) if people is None else people, params.data_fraction)
         metadata = dataclasses.replace(metadata, simulation=private.spending.key.simulation)
     num_steps = params.num_steps(len(rows))
     kept_paths = _kept_paths(out, keep_at, num_steps)
@@ -129,7 +131,8 @@ def train_generator(
             micro_batch=params.micro_batch, precision=params.precision,
         )  # fmt: skip
     else:
-        gradients = private.gradients(family, images, labels, shape.num_classes, public_of)
+        units = None if people is None else counted(people[rows])
+        gradients = private.gradients(family, images, labels, units, shape.num_classes, public_of)
 
     def of_step(step: int) -> Metadata:
         """What the generator after so many steps says of itself."""

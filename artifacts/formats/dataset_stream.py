@@ -47,6 +47,7 @@ class DatasetStream:
     labels: NDArray[np.uint16]
     lengths: NDArray[np.uint32]
     identity: _Identity
+    units: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -112,8 +113,9 @@ def begin(path: Path) -> DatasetStream:
         sealed, digest = dataset_file.check_seal(handle)
         start, end, _ = dataset_file.find_footer(handle)
         parquet_layout.check(_FileBytes(handle, end + 8), start, end)
-        labels, lengths = _survey(handle, end + 8, sealed.metadata)
-    return DatasetStream(path, sealed.metadata, sealed.payload_sha256, digest, end + 8, labels, lengths, identity)
+        labels, lengths, units = _survey(handle, end + 8, sealed.metadata)
+    sealed_as = path, sealed.metadata, sealed.payload_sha256, digest, end + 8
+    return DatasetStream(*sealed_as, labels, lengths, identity, units)
 
 
 def stage(
@@ -159,25 +161,31 @@ class _FileBytes:
         return os.pread(self._descriptor, max(0, stop - start), start)
 
 
-def _survey(handle: BinaryIO, size: int, metadata: Metadata) -> tuple[NDArray[np.uint16], NDArray[np.uint32]]:
-    """The label of each row and the length of its image, after each row was checked."""
+def _survey(
+    handle: BinaryIO, size: int, metadata: Metadata
+) -> tuple[NDArray[np.uint16], NDArray[np.uint32], NDArray[np.int64] | None]:
+    """The label of each row, the length of its image, and whose it is if the file says so; each row was checked."""
     rows = dataset_file.open_rows(handle, size, metadata, buffer_size=_READ_AHEAD)
     labels = np.empty(rows.metadata.num_rows, np.uint16)
     lengths = np.empty(len(labels), np.uint32)
+    units = []
     first = 0
     for batch in rows.iter_batches(_batch_rows(metadata), use_threads=False):
         images, found = dataset_file.check_rows(pa.Table.from_batches([batch]), metadata)
         labels[first : first + len(batch)] = found
         lengths[first : first + len(batch)] = pc.binary_length(images).to_numpy()
+        units += [batch["unit"]] if dataset_file.has_units(metadata) else []
         first += len(batch)
     if first != len(labels):
         raise ValueError(f"it claims {len(labels)} rows and holds {first}")
-    return labels, lengths
+    if not dataset_file.has_units(metadata):
+        return labels, lengths, None
+    return labels, lengths, dataset_file.check_units(pa.chunked_array(units, pa.int64()))
 
 
 def _images(handle: BinaryIO, found: DatasetStream) -> Iterator[pa.BinaryArray]:
     """The images in batches; a `ValueError` at the end if they are not those of the digest."""
-    digest = PayloadDigest(found.labels, found.lengths)
+    digest = PayloadDigest(found.labels, found.lengths, found.units)
     rows = dataset_file.open_rows(handle, found.size, found.metadata, buffer_size=_READ_AHEAD)
     for batch in rows.iter_batches(_batch_rows(found.metadata), columns=["image.bytes"], use_threads=False):
         images = pc.struct_field(batch["image"], "bytes")

@@ -45,7 +45,7 @@ def parse_json(text: str | bytes, *, canonical: bool = False) -> Any:
     """`canonical`: the caller compares with the one spelling of the value, so a key twice need not be looked for."""
     try:
         decoded = text if isinstance(text, str) else text.decode()
-        value = json.loads(decoded, parse_int=_integer, object_pairs_hook=None if canonical else _unique)
+        value = (_CANONICAL if canonical else _ANY).decode(decoded)
         if _SURROGATE.search(decoded):
             json.dumps(value, ensure_ascii=False).encode()  # half a character cannot be written anywhere
     except RecursionError:
@@ -127,3 +127,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         raise ValueError("a key occurs twice in one JSON object")
     return result
+
+
+# Made once: an audit reads as many lines as there are files.
+_ANY = json.JSONDecoder(parse_int=_integer, object_pairs_hook=_unique)
+_CANONICAL = json.JSONDecoder(parse_int=_integer)

@@ -93,12 +93,12 @@ def read(path: Path, *, kind: str | None = None, fits: Fits | None = None) -> Te
     Where shapes are agreed, `fits` refuses others by the header alone.
     """
     with opened(path) as handle:
-        header, specs, sealed = read_start(handle)
+        header, specs, sealed, size = read_start(handle)
         _check_kind(sealed.metadata.kind, kind)
         if fits is not None:
             fits(sealed.metadata, specs)
         handle.seek(0)
-        data = handle.read(len(header) + sum(spec.nbytes for spec in specs) + 1)
+        data = handle.read(size + 1)
         if not data.startswith(header):
             raise ValueError("it changed while it was read")
         payload = memoryview(data)[len(header) :]
@@ -113,7 +113,7 @@ def read(path: Path, *, kind: str | None = None, fits: Fits | None = None) -> Te
 def read_header(path: Path, *, kind: str | None = None) -> tuple[Metadata, tuple[TensorSpec, ...]]:
     """Read the header alone: what the file says it is. The payload is not checked."""
     with opened(path) as handle:
-        _, specs, sealed = read_start(handle)
+        _, specs, sealed, _ = read_start(handle)
         _check_kind(sealed.metadata.kind, kind)
     return sealed.metadata, tuple(specs)
 
@@ -130,15 +130,15 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise damaged(path, error) from error
 
 
-def read_start(handle: BinaryIO) -> tuple[bytes, list[TensorSpec], SealedMetadata]:
-    """The header of an open file, its tensors and what it says of itself, once it matches its seal."""
+def read_start(handle: BinaryIO) -> tuple[bytes, list[TensorSpec], SealedMetadata, int]:
+    """The header of an open file, its tensors and what it says of itself, once it matches its seal; and its size."""
     size = os.fstat(handle.fileno()).st_size
     limits.FILE.check(size)
     start = handle.read(8)
     header, specs, sealed = parse_header(start + handle.read(header_size(start, size) - 8), size)
     if seal.compute(header, seal.find(header, escaped=True)) != sealed.seal_sha256:
         raise ValueError("the header does not match its digest")
-    return header, specs, sealed
+    return header, specs, sealed, size
 
 
 def damaged(path: Path, error: Exception) -> InputError:

@@ -67,7 +67,6 @@ def look_at(path: Path, watch: Watch) -> Seen | Problem:
 
 def _tensors(path: Path, watch: Watch) -> Seen:
     found = tensors_stream.scan(path, watch.see)
-    watch.see_text(found.header)
     problems = tuple(("secrets", f"{what} stands in the file") for what in watch.found)
     labels = found.tensor("labels") if found.metadata.kind == "surrogate" else None
     return Seen(path, found.size, found.sha256, found.metadata, found, problems, labels=labels)

@@ -13,8 +13,7 @@ from artifacts.identity.roster import PURPOSES, signing_key
 # What is derived from a key and kept; whatever is drawn for one computation is as many bytes as there are computations.
 _LABELS = ("commitment", "commitment salt", "spend ledger")
 _LEAST_SEED = 1 << 32  # smaller ones stand everywhere by chance
-_BLOCK = 16  # the shortest spelling holds a whole block of printable letters, wherever it begins
-_FIRST_LETTER, _LETTERS = np.uint8(0x20), np.uint8(0x5F)
+_WORD = np.dtype("<u8")  # whatever is twice as long holds a whole one, wherever it begins
 
 
 class Watch:
@@ -25,12 +24,18 @@ class Watch:
         if key is not None:
             named |= {f"a key derived from the secret one ({label})": key.derive(label) for label in _LABELS}
             named |= {f"the signing key ({purpose})": signing_key(key, purpose) for purpose in PURPOSES}
-        self._raw = [(secret, what) for what, secret in named.items()]
-        self._spelt = [(text, what) for what, secret in named.items() for text in _spellings(secret)]
+        self._needles = [(text, what) for what, secret in named.items() for text in _spellings(secret)]
+        # A secret in a file has at least one of its words at a multiple of eight bytes: a glance at two bytes of each
+        # word leaves few to compare, where a search for each spelling would read the file fifty times.
+        words = np.frombuffer(b"".join(text[i : i + 8] for text, _ in self._needles for i in range(8)), _WORD)
+        self._words = set(words.tolist())
+        self._starts = np.zeros(1 << 16, np.bool_)
+        self._starts[words & 0xFFFF] = True
+        self._seeds: list[bytes] = []
         for seed in {seed for seed in seeds if seed >= _LEAST_SEED}:
-            self._raw += [(seed.to_bytes(8, order), "a seed") for order in ("little", "big") if seed < 1 << 64]
-            self._raw += [(str(seed).encode(), "a seed"), (f"{seed:x}".encode(), "a seed")]
-        self._overlap = max((len(needle) for needle, _ in [*self._raw, *self._spelt]), default=1) - 1
+            self._seeds += [seed.to_bytes(8, order) for order in ("little", "big") if seed < 1 << 64]
+            self._seeds += [str(seed).encode(), f"{seed:x}".encode()]
+        self._overlap = max(map(len, [*self._seeds, *(text for text, _ in self._needles)]), default=1) - 1
         self.begin()
 
     def begin(self) -> None:
@@ -38,26 +43,28 @@ class Watch:
         self.found: list[str] = []
         self._tail = b""
 
-    def see_text(self, text: bytes) -> None:
-        """What a file says of itself."""
-        self._search(text, self._raw)
-        self._search(text, self._spelt)
-
     def see(self, piece: bytes) -> None:
-        """The next bytes of what it holds."""
-        if not self._raw:
-            return
-        pieces = [piece, self._tail + piece[: self._overlap]] if self._tail else [piece]
-        for data in pieces:
-            self._search(data, self._raw)
-            if _has_text(data):
-                self._search(data, self._spelt)
-        self._tail = (self._tail + piece[-self._overlap :])[-self._overlap :]
+        """The next bytes of the file."""
+        if self._tail:
+            self._search(self._tail + piece[: self._overlap])
+        self._search(piece)
+        self._tail = (self._tail + piece[-self._overlap :])[-self._overlap :] if self._overlap else b""
 
-    def _search(self, data: bytes, needles: list[tuple[bytes, str]]) -> None:
-        for needle, what in needles:
-            if needle in data:
+    def see_text(self, text: bytes) -> None:
+        """What a file says of itself, where it is spelt otherwise in the file."""
+        self._search(text)
+
+    def _search(self, data: bytes) -> None:
+        if any(seed in data for seed in self._seeds):
+            self._add("a seed")
+        for text, what in self._needles if self._has_word(data) else ():
+            if text in data:
                 self._add(what)
+
+    def _has_word(self, data: bytes) -> bool:
+        words = np.frombuffer(data, _WORD, len(data) // 8)
+        starts = words.view("<u2")[::4]
+        return not self._words.isdisjoint(words[self._starts.take(starts).nonzero()].tolist())
 
     def _add(self, what: str) -> None:
         if what not in self.found:
@@ -65,8 +72,8 @@ class Watch:
 
 
 def _spellings(secret: bytes) -> list[bytes]:
-    """As hexadecimal digits, and in base64 wherever it begins in a longer text: of three letters, the sure ones."""
-    texts = [secret.hex().encode(), secret.hex().upper().encode()]
+    """As it is, in hexadecimal digits, and in base64 wherever it begins in a longer text: the sure letters of that."""
+    texts = [secret, secret.hex().encode(), secret.hex().upper().encode()]
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         for shift in range(3):
             text = encode(bytes(shift) + secret).rstrip(b"=")
@@ -74,13 +81,3 @@ def _spellings(secret: bytes) -> list[bytes]:
             end = (shift + len(secret)) * 8 // 6
             texts.append(text[start:end])
     return list(dict.fromkeys(texts))
-
-
-_ONES = np.uint64(0x0101010101010101)
-
-
-def _has_text(data: bytes) -> bool:
-    """Whether a run of printable letters stands in it that is long enough for a spelling. Numbers have none."""
-    values = np.frombuffer(data, np.uint8, len(data) // _BLOCK * _BLOCK)
-    words = ((values - _FIRST_LETTER) < _LETTERS).view(np.uint64) == _ONES
-    return bool((words[::2] & words[1::2]).any())

@@ -147,28 +147,30 @@ def _read(path: Path) -> Kept:
     return Kept(path, digest, metadata)
 
 
-def listed(folder: Path) -> dict[Path, State]:
+def listed(folder: Path) -> dict[str, State]:
     """What stands in a folder, by name."""
-    found: dict[Path, State] = {}
+    found: dict[str, State] = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        for path in [folder / name for name in sorted(entry.name for entry in entries)]:
-            state = state_of(path)
-            if state is not None:
-                found[path] = state
-    return found
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                found[entry.name] = _state(entry.stat(follow_symlinks=False))
+    return dict(sorted(found.items()))
 
 
 def state_of(path: Path) -> State | None:
     """What tells a file from the next one under its name; None if it is gone."""
     try:
-        status = path.lstat()
+        return _state(path.lstat())
     except FileNotFoundError:
         return None
+
+
+def _state(status: os.stat_result) -> State:
     regular = stat.S_ISREG(status.st_mode)
     return State(regular, regular and is_open_to_others(status), status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _artifacts(folder: Path) -> list[Path]:
     """Private data may stand elsewhere, behind a link."""
-    found = {path: state for path, state in listed(folder).items() if format_named(path) in CONTENT}
-    return [path for path, state in found.items() if state.regular or path.is_file()]
+    named = ((folder / name, state) for name, state in listed(folder).items() if format_named(name) in CONTENT)
+    return [path for path, state in named if state.regular or path.is_file()]

@@ -167,11 +167,11 @@ def refuse_uncovered(
 
 
 def record_event(params: RecordPrivacy, steps: int) -> PrivacyEvent:
-    """What a training with these parameters does to one record: `steps` noised sums of clipped gradients."""
+    """What a training with these parameters does to one record or person: `steps` noised sums of clipped gradients."""
     assert params.sampling_rate is not None and params.noise_multiplier is not None  # checked, and calibrated
     assert params.clip_norm is not None
     return PrivacyEvent.planned(
-        unit="record",
+        unit=params.unit or "record",
         sampling_rate=params.sampling_rate,
         noise_multiplier=params.noise_multiplier,
         clip_norm=params.clip_norm,

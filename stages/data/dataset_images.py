@@ -17,7 +17,7 @@ from artifacts.formats import dataset_file, dataset_stream
 from artifacts.formats.dataset_file import SealedDataset
 from artifacts.formats.tensors_file import unreadable
 from artifacts.metadata import Metadata
-from stages.data.images import LabelledImages
+from stages.data.images import LabelledImages, counted
 from stages.data.png import encode_png
 from stages.data.streamed import StreamedImages, StreamedRows, decoded, streamed_rows
 
@@ -156,18 +156,41 @@ def dataset_params(content: LabelledImages) -> dict[str, Any]:
         "height": height,
         "width": width,
         "class_names": list(content.class_names),
+        **({"unit": dataset_file.PERSON} if content.units is not None else {}),
     }
 
 
 def save_dataset(path: Path, content: LabelledImages, metadata: Metadata, *, force: bool = False) -> str:
     """Write labelled images as a dataset artifact; returns the file's SHA-256."""
     pngs = [encode_png(image.transpose(1, 2, 0)) for image in content.images]
-    return dataset_file.write(path, pngs, content.labels, metadata, force=force)
+    return dataset_file.write(path, pngs, content.labels, metadata, units=content.units, force=force)
 
 
 def joined(datasets: Sequence[LoadedDataset | StreamedDataset]) -> tuple[Images, NDArray[np.int64]]:
     """The images and labels of several datasets, one after the other."""
     return _rows_of(datasets, [None] * len(datasets))
+
+
+def joined_people(
+    datasets: Sequence[LoadedDataset | StreamedDataset],
+) -> tuple[Images, NDArray[np.int64], NDArray[np.int64]]:
+    """As `joined`, and whose each row is; a row of a file that does not say so is somebody's of its own.
+
+    Nothing is left out, unlike in `joined_once`: a row that two files have would come back when its person goes.
+    """
+    units: list[NDArray[np.int64]] = []
+    for dataset in datasets:
+        first = sum(int(before.max(initial=-1)) + 1 for before in units[-1:])
+        own = dataset.content.units
+        units.append(first + (np.arange(len(dataset.content)) if own is None else own))
+    return *joined(datasets), np.concatenate(units)
+
+
+def joined_for(
+    datasets: Sequence[LoadedDataset | StreamedDataset], unit: str | None
+) -> tuple[Images, NDArray[np.int64], NDArray[np.int64] | None]:
+    """The rows that a differentially private stage sees, and whose they are where people are protected."""
+    return joined_people(datasets) if unit == dataset_file.PERSON else (*joined_once(datasets), None)
 
 
 def joined_once(datasets: Sequence[LoadedDataset | StreamedDataset]) -> tuple[Images, NDArray[np.int64]]:
@@ -231,4 +254,6 @@ def _decoded(artifact: dataset_file.DatasetArtifact, rows: NDArray[np.int64]) ->
     images = np.empty((len(rows), *shape), np.uint8)
     for place, row in enumerate(rows.tolist()):
         images[place] = decoded(artifact.pngs[row].as_py(), shape, artifact.path, row)
-    return LabelledImages(images, artifact.labels[rows], tuple(artifact.metadata.params["class_names"]))
+    units = None if artifact.units is None else counted(artifact.units[rows])
+    names = tuple(artifact.metadata.params["class_names"])
+    return LabelledImages(images, artifact.labels[rows], names, units=units)

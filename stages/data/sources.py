@@ -30,7 +30,7 @@ NAMES = ("digits", *FOLDERS)
 """The sources that have a name; all else is a path. A folder of the same name is written `./digits`."""
 
 _TORCHVISION_OPTIONS = {"--root", "--download"}
-_PARQUET_OPTIONS = {"--id-column", "--by", "--image-column", "--label-column"}
+_PARQUET_OPTIONS = {"--id-column", "--unit-column", "--by", "--image-column", "--label-column"}
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ def load(
     root: Path | None = None,
     download: bool = False,
     id_column: str | None = None,
+    unit_column: str | None = None,
     by: str | None = None,
     image_column: str | None = None,
     label_column: str | None = None,
@@ -70,13 +71,14 @@ def load(
     """Read a source.
 
     `root` is the folder of torchvision's datasets; `download` allows them to be fetched into it. The column options
-    are those of Parquet; `id_column` or `by` fills `train.ids`. An option that the source has no use for is a
-    `UsageError`.
+    are those of Parquet; `id_column` or `by` fills `train.ids`, `unit_column` fills `train.units`. An option that the
+    source has no use for is a `UsageError`.
     """
     given = {
         "--root": root is not None,
         "--download": download,
         "--id-column": id_column is not None,
+        "--unit-column": unit_column is not None,
         "--by": by is not None,
         "--image-column": image_column is not None,
         "--label-column": label_column is not None,
@@ -103,8 +105,9 @@ def load(
     elif is_url(source):
         with fetched(source) as path:
             return load(
-                str(path), root=root, download=download, id_column=id_column, by=by, image_column=image_column,
-                label_column=label_column, emnist_split=emnist_split, image_size=image_size, channels=channels,
+                str(path), root=root, download=download, id_column=id_column, unit_column=unit_column, by=by,
+                image_column=image_column, label_column=label_column, emnist_split=emnist_split, image_size=image_size,
+                channels=channels,
             )  # fmt: skip
     else:
         path = _existing(source)
@@ -114,6 +117,7 @@ def load(
                 image=image_column or "image",
                 label=label_column or "label",
                 id=id_column,
+                unit=unit_column,
                 attributes=parse_attributes(by) if by is not None else (),
             )
             read_by = {"image_column": columns.image, "label_column": columns.label}

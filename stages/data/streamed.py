@@ -16,7 +16,7 @@ from artifacts.formats.dataset_stream import DatasetStream, ImageReader
 from stages.data.png import decode_png
 
 
-class Part(Protocol):
+class ImageArray(Protocol):
     """An array of images, or what is indexed like one."""
 
     @property
@@ -33,7 +33,7 @@ class StreamedImages:
     The parts stand one behind the other; of a dataset that was decoded, its array. In memory are 16 bytes a row.
     """
 
-    def __init__(self, parts: Sequence[Part], rows: NDArray[np.int64] | None = None) -> None:
+    def __init__(self, parts: Sequence[ImageArray], rows: NDArray[np.int64] | None = None) -> None:
         self._parts = parts
         self._starts = np.cumsum([0, *map(len, parts)])
         self._rows = np.arange(self._starts[-1]) if rows is None else rows
@@ -81,6 +81,7 @@ class StreamedRows:
     images: StreamedImages
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
+    units: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -88,7 +89,8 @@ class StreamedRows:
 
 def streamed_rows(found: DatasetStream) -> StreamedRows:
     images = StreamedImages([EncodedImages(found)])
-    return StreamedRows(images, found.labels.astype(np.int64), tuple(found.metadata.params["class_names"]))
+    names = tuple(found.metadata.params["class_names"])
+    return StreamedRows(images, found.labels.astype(np.int64), names, found.units)
 
 
 def decoded(png: bytes, shape: tuple[int, ...], path: Path, row: int) -> NDArray[np.uint8]:

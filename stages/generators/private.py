@@ -46,22 +46,26 @@ class PrivateTraining:
         context = training_context(metadata)
         return cls(params, reserve(key_of(out, key), context=context, data=digests, events=[event], beside=beside))
 
-    def subset(self, count: int, share: float) -> NDArray[np.int64]:
-        """Each image with probability ρ, by a secret coin of its own.
+    def subset(self, units: NDArray[np.int64], share: float) -> NDArray[np.int64]:
+        """Each image, or each person with all of theirs (`units` numbers them), with probability ρ, by a secret coin.
 
         A fixed number of them would change with every record that comes or goes, and the choice of the others with it.
         No amplification is claimed for it.
         """
-        return np.flatnonzero(self.spending.stream("sampling").at(_SUBSET).bernoulli(share, count))
+        coins = self.spending.stream("sampling").at(_SUBSET).bernoulli(share, int(units.max(initial=-1)) + 1)
+        return np.flatnonzero(coins[units])
 
     def gradients(
         self,
         family: Generator,
         images: ImageRows,
         labels: Tensor,
+        units: NDArray[np.int64] | None,
         num_classes: int,
         public_of: Callable[[int], torch.Generator],
     ) -> Callable[[int], PartGradient]:
+        import torch
+
         from stages.methods.private_gradients import private_gradients
 
         params = self.params
@@ -70,6 +74,7 @@ class PrivateTraining:
             family,
             images,
             labels,
+            units=None if units is None else torch.from_numpy(units),
             num_classes=num_classes,
             sampling_rate=params.sampling_rate,
             mechanism=mechanism_of(params, params.batch_size),

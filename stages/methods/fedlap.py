@@ -218,7 +218,8 @@ class BatchGradient:
 class NoisyGradient:
     """Algorithm 2: ∇L̃(w, D), a Poisson sample's clipped gradients, summed, noised once, divided by the expected size.
 
-    The algorithm prints the noise inside the sum over the batch, √B times too much; one draw is meant.
+    The algorithm prints the noise inside the sum over the batch, √B times too much; one draw is meant. With `units`,
+    which says whose each row is, people are drawn, and the sum of a person's gradients is clipped.
     """
 
     def __init__(
@@ -229,8 +230,9 @@ class NoisyGradient:
         sampling_rate: float,
         mechanism: GaussianMechanism,
         streams: SecretStreams,
+        units: Tensor | None = None,
     ) -> None:
-        self._loss, self._data, self._rate = example_loss(module), data, sampling_rate
+        self._loss, self._data, self._rate, self._units = example_loss(module), data, sampling_rate, units
         self._mechanism, self._streams = mechanism, streams
 
     def __call__(self, point: Point, group: int | None) -> Weights:
@@ -238,14 +240,15 @@ class NoisyGradient:
         if group is not None:
             raise ValueError("one release covers all classes")
         data = self._data
-        chosen = torch.from_numpy(self._streams.sampling.at(point.access).bernoulli(self._rate, len(data)))
-        rows = chosen.nonzero().flatten().to(data.labels.device)
+        drawn_rows, people = self._streams.sample(point.access, self._rate, len(data), self._units)
+        rows = drawn_rows.to(data.labels.device)
         return noisy_gradient(
             self._loss,
             point.weights,
             (point.transformation(data.images[rows]), data.labels[rows]),
             mechanism=self._mechanism,
             noise=self._streams.noise.at(point.access),
+            people=people,
         )
 
 

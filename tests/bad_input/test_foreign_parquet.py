@@ -90,3 +90,16 @@ def test_an_error_names_a_file_as_text(tmp_path, fedsynth):
         code, _, err = fedsynth("inspect", tmp_path / name)
         assert code == 3 and len(err.splitlines()) == 1
         assert all(c.isprintable() for c in err.rstrip("\n"))
+
+
+def test_a_note_names_a_file_as_text(tmp_path, fedsynth):
+    """That a file is there already is said on another way than an error."""
+    path = tmp_path / "\x1b[31mred" / "private" / "client.key"
+    assert fedsynth("keygen", "-o", path)[0] == 0
+    code, _, err = fedsynth("keygen", "-o", path)
+    assert code == 0 and "is there already" in err and all(c.isprintable() for c in err.rstrip("\n"))
+
+
+def test_what_to_try_is_a_line_of_its_own(fedsynth):
+    code, _, err = fedsynth("train-client", "--\x1b[31mx")
+    assert code == 2 and err.splitlines()[1:] == ["Try: fedsynth train-client --help"] and "\x1b" not in err

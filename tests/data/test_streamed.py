@@ -19,12 +19,12 @@ from stages.train_client import train_client
 from stages.train_generator import train_generator
 
 
-def write(path, count, seed, size=6):
-    """Noise of which some images are plain, so that PNGs are of many lengths."""
+def write(path, count, seed, size=6, units=None):
+    """Noise of which some images are plain, so that PNGs are of many lengths. `units` says whose each row is."""
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (count, 3, size, size), dtype=np.uint8)
     images[::3] = rng.integers(0, 256, (len(images[::3]), 1, 1, 1), dtype=np.uint8)
-    content = LabelledImages(images, rng.integers(0, 4, count), ("a", "b", "c", "d"))
+    content = LabelledImages(images, rng.integers(0, 4, count), ("a", "b", "c", "d"), units=units)
     params = dataset_images.dataset_params(content)
     about = Metadata(kind="dataset", stage="partition", custody="private", client="00", params=params, versions={})
     dataset_images.save_dataset(path, content, about)
@@ -153,4 +153,27 @@ def test_a_generator_is_the_same_to_the_byte(run_copy, streamed, options):
 
     in_memory = generator()
     streamed()
+    assert generator() == in_memory
+
+
+PEOPLE = {**NOISY, "unit": "person", "batch_size": 8, "micro_batch": 2}
+
+
+def test_people_of_a_streamed_file_are_protected_as_those_in_memory(run_copy, streamed):
+    """A person's records are far apart in the file, and in several pieces of a batch."""
+    own = run_copy / "clients/00/private"
+    units = np.array([0, 1, 2, 0, 0, 3, 1, 0, 4, 0])
+    write(own / "people.parquet", len(units), 3, size=8, units=units)
+    quick = {"family": "vae", "filters": 4, "hidden_size": 8, "steps": 2, "data_fraction": 0.8}
+    params = GENERATORS.from_mapping({**quick, **PEOPLE})
+
+    def generator():
+        train_generator([own / "people.parquet"], own / "g.safetensors", params=params, seed=1, force=True)
+        return (own / "g.safetensors").read_bytes()
+
+    in_memory = generator()
+    streamed()
+    (dataset,) = loaded(own / "people.parquet")
+    assert isinstance(dataset.content.images, StreamedImages)
+    assert dataset.content.units.tolist() == units.tolist()
     assert generator() == in_memory

@@ -45,6 +45,8 @@ class Files:
         yield from {"nothing": Path.unlink, "a folder": folder, "a pipe": pipe, "a socket": unix_socket}.items()
         for target in ("nowhere", path.name, "/dev/zero", "/dev/full", "/proc/self/mem"):
             yield f"a link to {target}", partial(link, target)
+        yield "ten gigabytes of zeros", partial(grow, b"")
+        yield "itself and ten gigabytes of zeros", partial(grow, path.read_bytes())
 
     def _damaged(self, path, data):
         """Bytes that nobody forged."""
@@ -230,6 +232,12 @@ def unix_socket(path):
 def link(target, path):
     path.unlink()
     path.symlink_to(target)
+
+
+def grow(data, path):
+    """Sparse: the zeros take no room on the disk."""
+    put(lambda: data, path)
+    os.truncate(path, 10 * 2**30)
 
 
 def zipped(data):

@@ -8,6 +8,8 @@ from torch import nn
 from stages.methods.local_training import batch_gradients, refuse_pieces
 from stages.methods.params.fedavg import FedAvgTraining
 from stages.methods.params.fedsgd import FedSgdTraining
+from stages.methods.private_gradients import SecretStreams
+from stages.methods.private_local_training import private_gradients
 from stages.nets.dropout import Dropout
 from stages.privacy.clipping import noisy_gradient
 from stages.privacy.mechanism import GaussianMechanism
@@ -70,7 +72,7 @@ def test_bf16_is_near_float32_and_is_not_float32():
     _, found = gradients(net, precision="bf16")
     assert {gradient.dtype for gradient in found.values()} == {torch.float32}
     there, here = (torch.cat([g.flatten() for g in gradients.values()]) for gradients in (whole, found))
-    assert 1e-4 < float((here - there).norm() / there.norm()) < 0.1
+    assert 1e-4 < float((here - there).norm() / there.norm()) < 0.05  # 0.024 where it was measured
 
 
 @pytest.mark.parametrize("size", [2, 8, 64])
@@ -100,6 +102,34 @@ def test_private_pieces_are_clipped_one_by_one_and_noised_once(size, monkeypatch
             expected[name] += gradient * min(1.0, clip / float(length))
     for name, gradient in expected.items():
         np.testing.assert_allclose(total[name], gradient.numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_a_person_whose_records_are_in_several_pieces_is_clipped_once(size, monkeypatch):
+    """Against the gradient of each person's summed loss, clipped: person 0 has records all over the data."""
+    import stages.privacy.clipping as clipping
+
+    net, clip, calls = network(), 0.5, []
+    units = torch.tensor([0, 1, 2] * 4 + [0] * 6 + [3] * 4)
+    noised = clipping.noisy_mean
+    monkeypatch.setattr(clipping, "noisy_mean", lambda total, *rest: calls.append(total) or noised(total, *rest))
+    context, names = dict.fromkeys(CONTEXT, 0), ("sampling", "examples", "noise")
+    streams = SecretStreams(**{name: SecretStream(bytes(32), context, name) for name in names})
+    (gradient,) = private_gradients(
+        net, IMAGES, LABELS, units=units, steps=1, sampling_rate=1.0, streams=streams, micro_batch=size,
+        mechanism=GaussianMechanism(noise_multiplier=1.0, clip_norm=clip, expected_size=4),
+    )  # fmt: skip
+    gradient()
+    (total,) = calls
+    expected = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in net.named_parameters()}
+    for person in range(4):
+        net.zero_grad()
+        nn.functional.cross_entropy(net(IMAGES[units == person]), LABELS[units == person], reduction="sum").backward()
+        length = torch.cat([weight.grad.flatten() for weight in net.parameters()]).norm()
+        for name, weight in net.named_parameters():
+            expected[name] += weight.grad.double() * min(1.0, clip / float(length))
+    for name, found in expected.items():
+        np.testing.assert_allclose(total[name], found.numpy(), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(

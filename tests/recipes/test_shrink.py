@@ -17,11 +17,19 @@ from stages.recipes.shrink import FOLDER, shrunk
 from stages.recipes.sweep import points
 
 EVERY = [(name, preset) for name in names() for preset in [None, *presets(name)]]
-# A sweep is several runs, and images of 28×28 and more take several times as long.
-QUICK = [
-    case for case in EVERY if not (one := load_recipe(*case)).sweep and one.section("partition")["source"] == "digits"
-]
-TODAYS = QUICK[datetime.date.today().toordinal() % len(QUICK)]
+TODAY = datetime.date.today().toordinal()
+PLANS_A_DAY = 12
+
+
+def from_today(start):
+    """All of them, another first each day."""
+    return [*EVERY[start % len(EVERY) :], *EVERY[: start % len(EVERY)]]
+
+
+def is_quick(name, preset):
+    """A sweep is several runs, and images of 28×28 and more take several times as long."""
+    recipe = load_recipe(name, preset)
+    return not recipe.sweep and recipe.section("partition")["source"] == "digits"
 
 
 def finish(name, preset, out, run_on_one_worker):
@@ -38,10 +46,11 @@ def test_every_preset_runs(name, preset, tmp_path, run_on_one_worker):
     assert rounds and set(rounds) <= {1, 2}
 
 
-def test_every_shrunk_plan_is_right(tmp_path, monkeypatch):
-    """All that is refused before a run begins, of every recipe and preset; the images are not needed for that."""
+@pytest.mark.parametrize("number", [PLANS_A_DAY, pytest.param(len(EVERY), marks=pytest.mark.slow)])
+def test_shrunk_plans_are_right(number, tmp_path, monkeypatch):
+    """All that is refused before a run begins; the images are not needed for that."""
     monkeypatch.setattr(shrink, "_write_source", lambda section, folder: folder)
-    for name, preset in EVERY:
+    for name, preset in from_today(TODAY * PLANS_A_DAY)[:number]:
         recipe = shrunk(load_recipe(name, preset), tmp_path)
         for one in [point.recipe for point in points(recipe, 0)] if recipe.sweep else [recipe]:
             check(one)
@@ -51,16 +60,19 @@ def test_every_shrunk_plan_is_right(tmp_path, monkeypatch):
 
 
 def test_todays_recipe_runs(tmp_path, run_on_one_worker):
-    assert finish(*TODAYS, tmp_path / "run", run_on_one_worker)
+    todays = next(case for case in from_today(TODAY) if is_quick(*case))
+    assert finish(*todays, tmp_path / "run", run_on_one_worker)
 
 
 @pytest.mark.parametrize(
     ("name", "preset", "shape", "classes"),
     [
-        ("fedssyn", "paper", (3, 32, 32), 10), ("dp-fedavg", "paper", (1, 28, 28), 47),
-        ("fedlap", "paper", (1, 28, 28), 10), ("fedavg", None, (1, 8, 8), 10),
+        ("fedssyn", "paper", (3, 32, 32), 10),
+        pytest.param("dp-fedavg", "paper", (1, 28, 28), 47, marks=pytest.mark.slow),
+        pytest.param("fedlap", "paper", (1, 28, 28), 10, marks=pytest.mark.slow),
+        pytest.param("fedavg", None, (1, 8, 8), 10, marks=pytest.mark.slow),
     ],
-)  # fmt: skip
+)
 def test_images_have_the_size_and_the_classes_of_the_source(name, preset, shape, classes, tmp_path):
     recipe = shrunk(load_recipe(name, preset), tmp_path)
     found = load(recipe.section("partition")["source"])
@@ -98,6 +110,7 @@ def test_both_phases_of_tofu_are_in_its_two_rounds(tmp_path):
     assert any("message-0002" in name for name in made)
 
 
+@pytest.mark.slow
 def test_on_the_command_line(fedsynth_json, tmp_path):
     out = tmp_path / "run"
     summary = fedsynth_json(
