@@ -18,7 +18,6 @@ from stages.charging.client_training import PrivateRound, check_network
 from stages.charging.private_training import check_unit, inherited_events, refuse_repetition, with_noise
 from stages.charging.spending import key_of
 from stages.data.dataset_images import describe_dataset, joined, joined_for, load_described
-from stages.data.images import to_pixels
 from stages.data.schema import require_fixed
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.randomness import stream_seed
@@ -77,8 +76,9 @@ def train_client(
 
     import torch
 
+    from stages.data.device_images import DeviceImages
     from stages.execution.torch_setup import arithmetic, set_up
-    from stages.methods.local_training import batch_gradients, batches, train_locally
+    from stages.methods.local_training import batch_gradients, batches, refuse_pieces, train_locally
     from stages.nets.state import trained
 
     where = set_up(device)
@@ -105,6 +105,13 @@ def train_client(
     module = to_module(start, where)
     if unfit := params.unfit(trained(module)):
         raise UsageError(f"--algorithm {params.algorithm}: {unfit}.")
+    if params.micro_batch is not None:
+        try:
+            refuse_pieces(module.train())
+        except ValueError as error:
+            raise UsageError(
+                f"--micro-batch: {error}. Leave it out, or use a network with group norm (init-model --norm group)."
+            ) from error
     private = None
     ways: dict[str, list[str]] = {}
     if isinstance(params, BatchTraining) and params.is_private:
@@ -121,7 +128,7 @@ def train_client(
         private = PrivateRound.begin(params, about, key_of(out, key), earlier, data)
     datasets = load_described(data, described, blank=private is not None)
     images, labels, units = (*joined(datasets), None) if private is None else joined_for(datasets, private.params.unit)
-    pixels, classes = torch.from_numpy(to_pixels(images)).to(where), torch.from_numpy(labels).to(where)
+    pixels, classes = DeviceImages(images, where), torch.from_numpy(labels).to(where)
 
     def generator(of: str, home: torch.device) -> torch.Generator:
         seed_of = stream_seed(seed, stage="train-client", client=name, round=round, of=of)
@@ -134,8 +141,11 @@ def train_client(
             raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
         total = params.num_steps([len(dataset.content) for dataset in datasets])
         size = params.num_in_batch(len(labels))
-        rows = batches(size, len(labels), total, generator("batches", torch.device("cpu")))
-        steps = batch_gradients(module, pixels, classes, rows, generator("dropout", where))
+        rows = batches(size, len(labels), total, generator("batches", torch.device("cpu")), where)
+        steps = batch_gradients(
+            module, pixels, classes, rows, generator("dropout", where),
+            micro_batch=params.micro_batch, precision=params.precision,
+        )  # fmt: skip
     result = train_locally(
         module,
         steps,

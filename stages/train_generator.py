@@ -18,8 +18,8 @@ from artifacts.publish import prepare
 from artifacts.writing import atomic
 from stages.charging.private_training import check_unit, refuse_repetition
 from stages.charging.spending import record_event
-from stages.data.dataset_images import DescribedDataset, describe_dataset, joined, joined_for, load_described
-from stages.data.images import LabelledImages, to_pixels
+from stages.data.dataset_images import DescribedDataset, chosen, describe_dataset, joined, joined_for, load_described
+from stages.data.images import counted
 from stages.data.schema import require_fixed
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.randomness import numpy_stream, stream_seed
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from stages.execution.torch_setup import Device
     from stages.methods.generator_training import Generator, PartGradient, TrainingState
+    from stages.methods.image_rows import ImageRows
 
 CHECKPOINT_EVERY = 100
 
@@ -67,6 +68,7 @@ def train_generator(
 
     import torch
 
+    from stages.data.device_images import DeviceImages
     from stages.execution.torch_setup import arithmetic, set_up
     from stages.methods.generator_training import batch_gradients, first_state, train
 
@@ -104,30 +106,33 @@ def train_generator(
     any_file.refuse_other(out, metadata, force=force)
     private = PrivateTraining.begin(params, metadata, out, key, data) if params.is_private else None
     datasets = load_described(data, described, blank=private is not None)
-    rows_of_all = (*joined(datasets), None) if private is None else joined_for(datasets, params.unit)
-    content = LabelledImages(rows_of_all[0], rows_of_all[1], class_names, units=rows_of_all[2])
+    content, all_labels, people = (*joined(datasets), None) if private is None else joined_for(datasets, params.unit)
     if private is None:
         if not len(content):
             raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
-        rows = numpy_stream(seed, stage="train-generator", client=name, of="subset").permutation(len(content))
-        subset = content.take(np.sort(rows[: params.num_examples(len(content))]))
-        metadata = dataclasses.replace(metadata, counts={"num_examples": len(subset)})
+        order = numpy_stream(seed, stage="train-generator", client=name, of="subset").permutation(len(content))
+        rows = np.sort(order[: params.num_examples(len(content))])
+        metadata = dataclasses.replace(metadata, counts={"num_examples": len(rows)})
     else:
-        subset = content.take(private.subset(content, params.data_fraction))
+        rows = private.subset(np.arange(len(content)) if people is None else people, params.data_fraction)
         metadata = dataclasses.replace(metadata, simulation=private.spending.key.simulation)
-    num_steps = params.num_steps(len(subset))
+    num_steps = params.num_steps(len(rows))
     kept_paths = _kept_paths(out, keep_at, num_steps)
-    images = torch.from_numpy(to_pixels(subset.images)).to(where)
-    labels = torch.from_numpy(subset.labels).to(where)
+    images = DeviceImages(chosen(content, rows), where)
+    labels = torch.from_numpy(all_labels[rows]).to(where)
 
     def public_of(step: int) -> torch.Generator:
         return generator_of(f"step {step}")
 
     gradients: Callable[[int], PartGradient]
     if private is None:
-        gradients = batch_gradients(family, images, labels, params.batch_size, public_of)
+        gradients = batch_gradients(
+            family, images, labels, params.batch_size, public_of,
+            micro_batch=params.micro_batch, precision=params.precision,
+        )  # fmt: skip
     else:
-        gradients = private.gradients(family, images, labels, subset.units, shape.num_classes, public_of)
+        units = None if people is None else counted(people[rows])
+        gradients = private.gradients(family, images, labels, units, shape.num_classes, public_of)
 
     def of_step(step: int) -> Metadata:
         """What the generator after so many steps says of itself."""
@@ -146,12 +151,11 @@ def train_generator(
 
     def write(state: TrainingState, path: Path, *, force: bool) -> str:
         """The generator after so many steps, as a file of its own. Under DP it follows from the state alone."""
-        shown = slice(None) if private is None else slice(0)
-        kept = _kept(family, state, images[shown], labels[shown])
+        kept = _kept(family, state, *((images, labels) if private is None else (images[:0], labels[:0])))
         tensors = {n: t.detach().cpu().numpy() for n, t in kept.items()}
         about = of_step(state.step)
         if private is None:
-            tensors |= {CLASS_COUNTS: subset.class_counts()}
+            tensors |= {CLASS_COUNTS: np.bincount(all_labels[rows], minlength=len(class_names)).astype(np.int64)}
         else:
             about = dataclasses.replace(about, privacy=private.released(tensors, state.step))
         return tensors_file.write(path, tensors, about, force=force)
@@ -185,7 +189,7 @@ def train_generator(
             atomic.remove(path)
         raise
     checkpoint.remove()
-    told: dict[str, Any] = {"images": len(subset)} if private is None else private.told(num_steps)
+    told: dict[str, Any] = {"images": len(rows)} if private is None else private.told(num_steps)
     return {
         "out": str(out),
         "sha256": digest,
@@ -233,7 +237,7 @@ def _kept_paths(out: Path, keep_at: Sequence[int], num_steps: int) -> dict[int, 
     return {step: out.with_stem(f"{out.stem}-{step:05}") for step in sorted(set(keep_at))}
 
 
-def _kept(family: Generator, state: TrainingState, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+def _kept(family: Generator, state: TrainingState, images: ImageRows, labels: Tensor) -> dict[str, Tensor]:
     return family.finished({name: tensor.detach() for name, tensor in state.result.items()}, images, labels)
 
 

@@ -87,8 +87,11 @@ def run_on_one_worker():
     """`run` without processes of its own; those are tested in tests/recipes."""
     from stages.execution.progress import silent
     from stages.recipes.runner import begin, finish
+    from stages.recipes.sweep import finish_sweep, points
 
     def run(recipe, out, *, seed, report=silent):
+        if recipe.sweep:
+            return finish_sweep(recipe, out, points(recipe, seed), _ThisProcess(), report)
         return finish(recipe, out, begin(recipe, out, seed), _ThisProcess(), report)
 
     return run

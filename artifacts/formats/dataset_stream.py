@@ -11,6 +11,7 @@ import hashlib
 import io
 import math
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,9 +60,42 @@ class DatasetStream:
     def images(self) -> Iterator[pa.BinaryArray]:
         """The images in their order, in batches. That they are those of the digest is known at the end."""
         with _explained(self.path), self.path.open("rb") as handle:
-            if _identity(handle) != self.identity:
+            if _identity(handle.fileno()) != self.identity:
                 raise InputError(f"{self.path} changed while it was read. Let nobody write to it and run again.")
             yield from _images(handle, self)
+
+
+class ImageReader:
+    """Single images of a dataset that was scanned, in any order, from its file, which stays open. 8 bytes a row."""
+
+    def __init__(self, found: DatasetStream) -> None:
+        self.found = found
+        with _explained(found.path), found.path.open("rb") as handle:
+            self._descriptor = os.dup(handle.fileno())
+            weakref.finalize(self, os.close, self._descriptor)
+            self.check()
+            start, end, _ = dataset_file.find_footer(handle)
+            self._offsets = _offsets(_FileBytes(handle, found.size), start, end, found.lengths)
+
+    def __getitem__(self, row: int) -> bytes:
+        length = int(self.found.lengths[row])
+        return os.pread(self._descriptor, length, int(self._offsets[row]))
+
+    def check(self) -> None:
+        """`InputError` if somebody wrote into the file since it was scanned."""
+        if _identity(self._descriptor) != self.found.identity:
+            raise InputError(f"{self.found.path} changed while it was read. Let nobody write to it and run again.")
+
+
+def _offsets(data: _FileBytes, start: int, end: int, lengths: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Where the image of each row begins."""
+    offsets = np.empty(len(lengths), np.int64)
+    first = 0
+    for count, stop in parquet_layout.image_pages(data, start, end):
+        taken = lengths[first : first + count].astype(np.int64) + 4
+        offsets[first : first + count] = stop - np.cumsum(taken[::-1])[::-1] + 4
+        first += count
+    return offsets
 
 
 def scan(path: Path, look: Callable[[pa.BinaryArray, Metadata], None] | None = None) -> DatasetStream:
@@ -79,7 +113,7 @@ def scan(path: Path, look: Callable[[pa.BinaryArray, Metadata], None] | None = N
 def begin(path: Path) -> DatasetStream:
     """The same for who goes through its `images` anyway: that they are those of the digest is checked there."""
     with _explained(path), limits.open_file(path) as handle:
-        identity = _identity(handle)
+        identity = _identity(handle.fileno())
         # The seal and the layout come first: a damaged or hostile file is never handed to the Parquet parser.
         sealed, digest = dataset_file.check_seal(handle)
         start, end, _ = dataset_file.find_footer(handle)
@@ -227,8 +261,8 @@ def _batch_rows(metadata: Metadata) -> int:
     return min(ROWS_PER_GROUP, max(1, _BATCH_BYTES // math.prod(dataset_file.image_shape(metadata))))
 
 
-def _identity(handle: BinaryIO) -> _Identity:
-    status = os.fstat(handle.fileno())
+def _identity(descriptor: int) -> _Identity:
+    status = os.fstat(descriptor)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

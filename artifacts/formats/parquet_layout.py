@@ -8,6 +8,7 @@ gap that our writer does not make is refused: bits that nobody reviewed could hi
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from artifacts import limits
@@ -69,6 +70,21 @@ def check(data: Bytes, start: int, end: int) -> dict[str, str]:
     _require(last <= ROWS_PER_GROUP, f"its last row group holds more than {ROWS_PER_GROUP} rows")
     _require(rows == footer["3:i64"], f"it claims {footer['3:i64']} rows, but its row groups hold {rows}")
     return _text(footer)
+
+
+def image_pages(data: Bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Of a file that was checked, the pages of images in order: how many images each holds, and where it ends.
+
+    The images are the last bytes of their page, each behind its length in four bytes.
+    """
+    for group in _footer(data[start:end])["4:list<struct>"]:
+        about = group["1:list<struct>"][0]["3:struct"]
+        position, stop = about["9:i64"], about["9:i64"] + about["7:i64"]
+        while position < stop:
+            reader = _Compact(data[position : min(stop, position + _MAX_PAGE_HEADER)], 0)
+            page = reader.struct()
+            position += reader.position + page["3:i32"]
+            yield page["5:struct"]["1:i32"], position
 
 
 def _footer(raw: bytes | memoryview) -> Struct:

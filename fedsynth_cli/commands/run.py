@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output, human_bytes, show, table
-from fedsynth_cli.options import Json, OutOrUrl, Quiet, RecipePreset, Rounds, Seed, Setting, Workers
+from fedsynth_cli.options import Json, OutOrUrl, Quiet, RecipePreset, Rounds, Seed, Setting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,21 @@ def run(
             "two rounds: shows in seconds whether a preset runs. Without the data, images of noise stand in.",
         ),
     ] = False,
-    workers: Workers = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes, one torch thread each; if not given, one for each GPU, else one for each core.",
+            show_default=False,
+        ),
+    ] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            help="cuda:0,cuda:1 …: where the workers compute, in turn. All GPUs if not given, else the CPU.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
@@ -63,6 +77,7 @@ def run(
 
     from artifacts.errors import UsageError
     from fedsynth_cli.urls import run_folder
+    from stages.execution.devices import gpus, parsed
     from stages.recipes.recipe import change, load_recipe
     from stages.recipes.runner import run as run_one
     from stages.recipes.sweep import run_sweep, with_sweep
@@ -74,6 +89,8 @@ def run(
         output.warn(f"{text}.")
     if target is not None and not chosen.sweep:
         raise UsageError("--target is for the comparison of a sweep. Give --sweep too, or leave it out.")
+    places = gpus() if devices is None else parsed(devices)
+    num_gpus = sum(place != "cpu" for place in places)
     stage, shown = (run_sweep, _show_sweep) if chosen.sweep else (run_one, _show)
     secure = chosen.secure or "secure" in chosen.sweep
     with run_folder(out, secure=secure) as (folder, passed):
@@ -82,7 +99,10 @@ def run(
 
             chosen = shrunk(chosen, folder)
         with output.progress(chosen.name) as report:
-            summary = stage(chosen, folder, seed=seed, workers=workers or os.cpu_count() or 1, report=passed(report))
+            summary = stage(
+                chosen, folder, seed=seed, workers=workers or num_gpus or os.cpu_count() or 1, devices=places,
+                report=passed(report),
+            )  # fmt: skip
         output.result(summary, lambda console: shown(console, summary))
 
 

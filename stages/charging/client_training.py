@@ -21,6 +21,7 @@ from stages.privacy.events import PrivacyEvent, distinct, output_digest
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from stages.methods.image_rows import ImageRows
     from stages.methods.local_training import StepGradient
 
 
@@ -45,7 +46,7 @@ class PrivateRound:
         return cls(params, spending, params.local_steps, tuple(earlier))
 
     def gradients(
-        self, module: nn.Module, images: Tensor, labels: Tensor, units: NDArray[np.int64] | None
+        self, module: nn.Module, images: ImageRows, labels: Tensor, units: NDArray[np.int64] | None
     ) -> Iterator[StepGradient]:
         import torch
 
@@ -61,6 +62,7 @@ class PrivateRound:
             sampling_rate=self.params.sampling_rate,
             mechanism=mechanism_of(self.params, self.params.batch_size),
             streams=secret_streams(self.spending),
+            micro_batch=self.params.micro_batch,
         )
 
     def released(self, update: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> tuple[dict[str, Any], ...]:

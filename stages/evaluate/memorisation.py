@@ -56,7 +56,8 @@ def evaluate_memorisation(
         _check_fits(path, dataset, synthetic, made)
     if held_out is not None and fresh is not None:
         _check_fits(held_out, fresh, synthetic, made)
-    images, labels = joined(trained_on)
+    real_images, labels = joined(trained_on)
+    images = real_images[:]
     if fresh is None and len(images) < 2:
         raise InputError(f"{real[0]} holds one image, which has no neighbour. Give --held-out, or more real images.")
     report(0, 2, "synthetic images")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import platform
 import re
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Literal
 import torch
 
 from artifacts.errors import UsageError
+from stages.execution.devices import chosen_here
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
@@ -30,13 +32,35 @@ def set_up(device: Device) -> torch.device:
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Nothing reads memory before it is written; to fill it first, as this mode does, took 3% of a round.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if device == "auto":
-        return torch.device(next(name for name in ("cuda", "mps", "cpu") if available[name]))
-    if not available[device]:
-        found = ", ".join(name for name, there in available.items() if there)
-        raise UsageError(f"--device {device}: torch finds no such device here (there is: {found}).")
-    return torch.device(device)
+    chosen = (chosen_here() or _best()) if device == "auto" else device
+    found = require(chosen, "--device")
+    if found.type == "cuda":
+        make_gpu_reproducible()
+        torch.cuda.set_device(found)
+    return found
+
+
+def require(name: str, flag: str) -> torch.device:
+    """The device of that name, `cuda:1` too; `UsageError` where torch does not find it."""
+    device = torch.device(name)
+    count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if (device.index or 0) >= count[device.type]:
+        found = ", ".join(f"{kind}:{n}" if kind == "cuda" else kind for kind in count for n in range(count[kind]))
+        raise UsageError(f"{flag} {name}: torch finds no such device here (there is: {found}).")
+    return device
+
+
+def _best() -> str:
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    return next(name for name, there in available.items() if there)
+
+
+def make_gpu_reproducible() -> None:
+    """The same kernels each time, in float32: TF32, cuDNN's own choice, has 10 bits where float32 has 23."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it is used first
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
 
 
 def _keep_freed_memory() -> None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from artifacts.errors import FedsynthError, InputError, UsageError
+from stages.execution.devices import work_on
 from stages.plugins import load_same, sources
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -22,11 +23,11 @@ Task = tuple[Callable[..., Any], tuple[Any, ...]]
 class Worker:
     """One process and the pipe to it. It does one task at a time."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, device: str | None = None) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
-            target=_serve, args=(theirs, sources()), name=f"fedsynth-worker-{number}", daemon=True
+            target=_serve, args=(theirs, sources(), device), name=f"fedsynth-worker-{number}", daemon=True
         )
         self.process.start()
         theirs.close()
@@ -53,12 +54,15 @@ class Worker:
 
 
 class Workers:
-    """A pool without a queue: the caller decides which worker does what. Processes start when they are needed."""
+    """A pool without a queue: the caller decides which worker does what. Processes start when they are needed.
 
-    def __init__(self, count: int) -> None:
+    They take the devices in turn.
+    """
+
+    def __init__(self, count: int, devices: Sequence[str] = ()) -> None:
         if count < 1:
             raise UsageError(f"--workers must be at least 1, found {count}.")
-        self._count = count
+        self._count, self._devices = count, devices
         self.all: list[Worker] = []
 
     def __enter__(self) -> Self:
@@ -78,7 +82,8 @@ class Workers:
         """Those without a task; for fewer than `count` tasks no more than `most` processes are started."""
         wanted = self._count if most is None else min(self._count, most)
         while len(self.all) < wanted:
-            self.all.append(Worker(len(self.all)))
+            number = len(self.all)
+            self.all.append(Worker(number, self._devices[number % len(self._devices)] if self._devices else None))
         return [worker for worker in self.all if worker.task is None]
 
     def spread(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Any]]:
@@ -105,8 +110,9 @@ class Workers:
         return next(worker for worker in self.all if worker.connection is ready)
 
 
-def _serve(connection: Connection, plugins: Mapping[str, str]) -> None:
+def _serve(connection: Connection, plugins: Mapping[str, str], device: str | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    work_on(device)
     failed: FedsynthError | None = None
     try:
         load_same(plugins)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from artifacts.metadata import Metadata
 from stages.charging.private_training import mechanism_of, secret_streams, training_context
 from stages.charging.spending import Spending, key_of, record_event, reserve
-from stages.data.images import LabelledImages
 from stages.methods.params.generator import GeneratorTraining
 from stages.privacy.events import PrivacyEvent, output_digest
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from stages.methods.generator_training import Generator, PartGradient
+    from stages.methods.image_rows import ImageRows
 
 _SUBSET = 0  # of the sampling stream; its other pieces are the batches of steps 1, 2, …
 
@@ -46,20 +46,19 @@ class PrivateTraining:
         context = training_context(metadata)
         return cls(params, reserve(key_of(out, key), context=context, data=digests, events=[event], beside=beside))
 
-    def subset(self, content: LabelledImages, share: float) -> NDArray[np.int64]:
-        """Each image, or each person with all of theirs, with probability ρ, by a secret coin of its own.
+    def subset(self, units: NDArray[np.int64], share: float) -> NDArray[np.int64]:
+        """Each image, or each person with all of theirs (`units` numbers them), with probability ρ, by a secret coin.
 
         A fixed number of them would change with every record that comes or goes, and the choice of the others with it.
         No amplification is claimed for it.
         """
-        units = np.arange(len(content)) if content.units is None else content.units
         coins = self.spending.stream("sampling").at(_SUBSET).bernoulli(share, int(units.max(initial=-1)) + 1)
         return np.flatnonzero(coins[units])
 
     def gradients(
         self,
         family: Generator,
-        images: Tensor,
+        images: ImageRows,
         labels: Tensor,
         units: NDArray[np.int64] | None,
         num_classes: int,
@@ -81,6 +80,7 @@ class PrivateTraining:
             mechanism=mechanism_of(params, params.batch_size),
             multiplicity=params.noise_multiplicity,
             streams=secret_streams(self.spending),
+            micro_batch=params.micro_batch,
             public_of=public_of,
         )
 

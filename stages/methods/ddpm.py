@@ -17,6 +17,7 @@ from torch import Tensor
 
 from stages.methods.draws import Draw, Draws
 from stages.methods.generator_training import Part, Weights
+from stages.methods.image_rows import ImageRows
 from stages.methods.params.ddpm import DdpmTraining
 from stages.methods.params.synthesis import Sampler
 from stages.nets.generator_params import ImageShape
@@ -61,7 +62,7 @@ class Ddpm:
         predicted = self._predict(weights, factors, noisy, draws["time"], labels)
         return (predicted - draws["noise"]).square().flatten(1).mean(dim=1)
 
-    def finished(self, weights: Weights, _images: Tensor, _labels: Tensor) -> dict[str, Tensor]:
+    def finished(self, weights: Weights, _images: ImageRows, _labels: Tensor) -> dict[str, Tensor]:
         return dict(weights)
 
     @torch.no_grad()

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from stages.methods.draws import Draw, Draws
 from stages.methods.generator_training import Part, Weights
+from stages.methods.image_rows import ImageRows
 from stages.methods.params.gan import GanTraining
 from stages.nets.gan_net import Discriminator, GanGenerator
 from stages.nets.generator_params import ImageShape
@@ -56,7 +57,7 @@ class Gan:
         """−log D(G(z)) of each example. It sees the labels of the batch and none of its images."""
         return F.softplus(-self._judge(weights, self._make(weights, draws["code"], labels), labels))
 
-    def finished(self, weights: Weights, _images: Tensor, _labels: Tensor) -> dict[str, Tensor]:
+    def finished(self, weights: Weights, _images: ImageRows, _labels: Tensor) -> dict[str, Tensor]:
         return {name: weights[name] for name in self.kept}
 
     @torch.no_grad()

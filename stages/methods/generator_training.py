@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from stages.methods.draws import Draw, Draws, drawn
+from stages.methods.image_rows import ImageRows
 from stages.methods.params.generator import Optimisation
+from stages.methods.precision import passes_in
 
 Weights = Mapping[str, Tensor]
 Losses = Callable[[Weights, Tensor, Tensor, Draws], Tensor]
@@ -53,7 +55,7 @@ class Generator(Protocol):
     def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
         """The first weights of all parts."""
 
-    def finished(self, weights: Weights, images: Tensor, labels: Tensor, /) -> dict[str, Tensor]:
+    def finished(self, weights: Weights, images: ImageRows, labels: Tensor, /) -> dict[str, Tensor]:
         """What sampling needs of the trained weights, `kept` with its values: no more goes into the file."""
 
     def sample(self, *args: Any, **options: Any) -> Tensor:
@@ -128,9 +130,19 @@ def train(
 
 
 def batch_gradients(
-    family: Generator, images: Tensor, labels: Tensor, batch_size: int, generator_of: Callable[[int], torch.Generator]
+    family: Generator,
+    images: ImageRows,
+    labels: Tensor,
+    batch_size: int,
+    generator_of: Callable[[int], torch.Generator],
+    *,
+    micro_batch: int | None = None,
+    precision: str | None = None,
 ) -> Callable[[int], PartGradient]:
-    """Plain gradients. `generator_of(t)`, on the CPU, makes all that step t draws: every device sees the same."""
+    """Plain gradients, of `micro_batch` of a batch's examples at a time.
+
+    `generator_of(t)`, on the CPU, makes all that step t draws: every device sees the same.
+    """
 
     def gradients(step: int) -> PartGradient:
         generator = generator_of(step)
@@ -138,8 +150,18 @@ def batch_gradients(
         draws = {k: v.to(images.device) for k, v in drawn(family.draws, len(rows), generator).items()}
 
         def gradient(part: Part, weights: Weights, names: Sequence[str]) -> tuple[Sequence[Tensor], Tensor]:
-            loss = part.losses(weights, images[rows], labels[rows], draws).mean()
-            return torch.autograd.grad(loss, [weights[name] for name in names]), loss.detach()
+            found, losses = [], []
+            for first in range(0, len(rows), micro_batch or len(rows)):
+                piece = slice(first, first + (micro_batch or len(rows)))
+                mine, some = rows[piece], {name: tensor[piece] for name, tensor in draws.items()}
+                with passes_in(precision, labels.device):
+                    each = part.losses(weights, images[mine], labels[mine], some)
+                loss = each.float().mean()
+                if len(mine) < len(rows):
+                    loss = loss * (len(mine) / len(rows))
+                found.append(torch.autograd.grad(loss, [weights[name] for name in names]))
+                losses.append(loss.detach())
+            return [sum(parts[1:], start=parts[0]) for parts in zip(*found, strict=True)], sum(losses[1:], losses[0])
 
         return gradient
 

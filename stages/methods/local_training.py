@@ -14,8 +14,11 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from stages.methods.image_rows import ImageRows
 from stages.methods.params.local_training import LocalTraining
+from stages.methods.precision import passes_in
 from stages.methods.sam import sam_gradient
 from stages.nets.dropout import Dropout, set_dropout_generator
 from stages.nets.state import exchanged, trained
@@ -80,17 +83,23 @@ def train_locally(
 
 def batch_gradients(
     module: nn.Module,
-    images: Tensor,
+    images: ImageRows,
     labels: Tensor,
     rows_of_steps: Iterable[Tensor],
     dropout_generator: torch.Generator,
+    *,
+    micro_batch: int | None = None,
+    precision: str | None = None,
 ) -> Iterator[StepGradient]:
-    """Plain gradients of the mean loss of each batch. Dropout draws on the module's device."""
+    """Plain gradients of the mean loss of each batch, of `micro_batch` of its examples at a time.
+
+    Dropout draws on the module's device, a mask for each piece.
+    """
     set_dropout_generator(module, dropout_generator)
     weights = tuple(trained(module).values())
-    drops = any(isinstance(layer, Dropout) for layer in module.modules())
+    masks = dropout_generator if any(isinstance(layer, Dropout) for layer in module.modules()) else None
     for rows in rows_of_steps:
-        yield _BatchGradient(module, weights, images, labels, rows, dropout_generator if drops else None)
+        yield _BatchGradient(module, weights, images, labels, rows, masks, micro_batch, precision)
 
 
 @dataclass
@@ -99,10 +108,12 @@ class _BatchGradient:
 
     module: nn.Module
     weights: tuple[nn.Parameter, ...]
-    images: Tensor
+    images: ImageRows
     labels: Tensor
     rows: Tensor
     dropout: torch.Generator | None
+    micro_batch: int | None
+    precision: str | None
     _masks: Tensor | None = field(default=None, init=False)
 
     def __call__(self) -> Tensor:
@@ -113,19 +124,38 @@ class _BatchGradient:
                 self.dropout.set_state(self._masks)
         for weight in self.weights:  # `module.zero_grad` looks for them in every layer, at every step
             weight.grad = None
-        loss = nn.functional.cross_entropy(self.module(self.images[self.rows]), self.labels[self.rows])
+        losses = [self._add(rows) for rows in self.rows.split(self.micro_batch or len(self.rows))]
+        return sum(losses[1:], start=losses[0])
+
+    def _add(self, rows: Tensor) -> Tensor:
+        """Add the gradient of some of the batch's examples to what is there; returns their part of the mean loss."""
+        images = self.images[rows]
+        with passes_in(self.precision, images.device):
+            scores = self.module(images)
+        loss = nn.functional.cross_entropy(scores.float(), self.labels[rows])
+        if len(rows) < len(self.rows):
+            loss = loss * (len(rows) / len(self.rows))
         loss.backward()
         return loss.detach()
 
 
-def batches(size: int, num_examples: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
+def refuse_pieces(module: nn.Module) -> None:
+    """`ValueError` where a batch is more than the sum of its pieces."""
+    for name, layer in module.named_modules():
+        if layer.training and isinstance(layer, _BatchNorm):
+            raise ValueError(f"{name} is a batch norm, whose statistics are those of a whole batch")
+
+
+def batches(
+    size: int, num_examples: int, steps: int, generator: torch.Generator, device: torch.device | None = None
+) -> Iterator[Tensor]:
     """Row numbers of each step's batch of `size`: a fresh permutation for each pass, the last batch as it falls.
 
-    Drawn on the CPU, so that every device sees the same ones.
+    Drawn on the CPU, so that every device sees the same ones, and copied to `device` once a pass.
     """
     left = steps
     while left:
-        order = torch.randperm(num_examples, generator=generator)
+        order = torch.randperm(num_examples, generator=generator).to(device)
         for first in range(0, min(num_examples, left * size), size):
             yield order[first : first + size]
             left -= 1

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from stages.methods.draws import Draws, drawn, secretly_drawn
 from stages.methods.generator_training import Generator, Losses, Part, PartGradient, Weights
+from stages.methods.image_rows import ImageRows
 from stages.privacy.clipping import noisy_gradient
 from stages.privacy.mechanism import GaussianMechanism
 from stages.privacy.streams import SecretStream
@@ -44,7 +45,7 @@ class SecretStreams:
 
 def private_gradients(
     family: Generator,
-    images: Tensor,
+    images: ImageRows,
     labels: Tensor,
     *,
     units: Tensor | None = None,
@@ -54,6 +55,7 @@ def private_gradients(
     multiplicity: int,
     streams: SecretStreams,
     public_of: Callable[[int], torch.Generator],
+    micro_batch: int | None = None,
 ) -> Callable[[int], PartGradient]:
     """One release of the Gaussian mechanism a step, for the one part that sees images. `units` says whose a row is.
 
@@ -87,6 +89,7 @@ def private_gradients(
                 (images[rows], labels[rows], draws),
                 mechanism=mechanism,
                 noise=noise,
+                chunk_size=micro_batch,
                 people=people,
             )
             return [found[name] for name in names], None

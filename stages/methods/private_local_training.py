@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from stages.methods.image_rows import ImageRows
 from stages.methods.local_training import StepGradient
 from stages.methods.private_gradients import SecretStreams
 from stages.nets.attention import plain_attention
@@ -26,7 +27,7 @@ from stages.privacy.streams import SecretStream
 
 def private_gradients(
     module: nn.Module,
-    images: Tensor,
+    images: ImageRows,
     labels: Tensor,
     *,
     units: Tensor | None = None,
@@ -34,12 +35,13 @@ def private_gradients(
     sampling_rate: float,
     mechanism: GaussianMechanism,
     streams: SecretStreams,
+    micro_batch: int | None = None,
 ) -> Iterator[StepGradient]:
     """One release of the Gaussian mechanism a step. Raises `ValueError` where batch norm would mix examples.
 
-    A step's gradient can be had once: at other weights it would be another release. The loss is not computed. Dropout
-    draws one mask for the whole batch, from the secret stream. With `units`, which says whose each row is, people are
-    protected.
+    `micro_batch` examples are differentiated at a time. A step's gradient can be had once: at other weights it would be
+    another release. The loss is not computed. Dropout draws one mask for the whole batch, from the secret stream. With
+    `units`, which says whose each row is, people are protected.
     """
     refuse_batch_norm(module.train())
     named = trained(module)
@@ -65,6 +67,7 @@ def private_gradients(
                 (images[rows], labels[rows]),
                 mechanism=mechanism,
                 noise=noise,
+                chunk_size=micro_batch,
                 shared=masks,
                 people=people,
             )

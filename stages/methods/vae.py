@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from stages.methods.draws import Draw, Draws
 from stages.methods.generator_training import Part, Weights
+from stages.methods.image_rows import ImageRows
 from stages.methods.params.vae import VaeTraining
 from stages.nets.generator_params import ImageShape
 from stages.nets.stateless import call, initial_parts, part_of
@@ -58,13 +59,12 @@ class Vae:
         return surprise + self._beta * divergence(mean, log_variance)
 
     @torch.no_grad()
-    def finished(self, weights: Weights, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def finished(self, weights: Weights, images: ImageRows, labels: Tensor) -> dict[str, Tensor]:
         """The decoder, and the mean code of each class where codes are drawn around it (zero for unseen classes)."""
         kept = {name: weights[name] for name in self.kept if name != _MEANS}
         if not self._told:
-            brightness = (images + 1) / 2
             batches = [slice(first, first + _AT_ONCE) for first in range(0, len(labels), _AT_ONCE)]
-            codes = torch.cat([self._encode(weights, brightness[rows], labels[rows])[0] for rows in batches])
+            codes = torch.cat([self._encode(weights, (images[r] + 1) / 2, labels[r])[0] for r in batches])
             members = F.one_hot(labels, self._num_classes).to(codes.dtype)
             kept[_MEANS] = members.T @ codes / members.sum(dim=0).clamp(min=1)[:, None]
         return kept

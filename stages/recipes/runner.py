@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,11 @@ from stages.recipes.step import Step
 from stages.run_folder.files import PARTITION_RECORD, metrics_file
 
 
-def run(recipe: Recipe, out: Path, *, seed: int, workers: int, report: Report = silent) -> Summary:
+def run(
+    recipe: Recipe, out: Path, *, seed: int, workers: int, devices: Sequence[str] = (), report: Report = silent
+) -> Summary:
     """Run the recipe in the folder `out`, going on where an earlier run stopped."""
-    with locks.held(out, "fedsynth run"), Workers(workers) as pool:
+    with locks.held(out, "fedsynth run"), Workers(workers, devices) as pool:
         return finish(recipe, out, begin(recipe, out, seed), pool, report)
 
 

@@ -27,6 +27,7 @@ from stages.recipes.recipe import Recipe, assigned
 
 FOLDER = "shrunk-source"
 _ROUNDS, _PER_CLASS, _TEST_PER_CLASS = 2, 8, 2
+_LEAST_SECURE = 3  # in a round: the sum of two tells each of them what the other sent
 
 # The most of each that a shrunk run takes. A rate for batches of 256 would diverge on noise in batches of eight.
 _MOST: dict[str, dict[str, float]] = {
@@ -70,9 +71,11 @@ def shrunk(recipe: Recipe, out: Path) -> Recipe:
         axes[first] = [recipe.sweep[first][0], recipe.sweep[first][-1]]
     values: dict[str, Any] = {}
     for command, params in check(_first_point(recipe)).items():
-        effective = params.to_json()
-        for name, most in _MOST.get(command, {}).items():
-            found = effective.get(name)
+        effective = params.to_json()  # a parameter that has no effect may not be given
+        for name, usual in _MOST.get(command, {}).items():
+            found, most = effective.get(name), usual
+            if name == "clients" and recipe.secure:
+                most = max(usual, math.ceil(_LEAST_SECURE / recipe.participation))
             if isinstance(found, int | float) and not isinstance(found, bool) and found > most:
                 values[f"{command}.{name}"] = most
     clients = values.get("partition.clients")

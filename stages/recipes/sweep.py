@@ -83,25 +83,35 @@ def points(recipe: Recipe, seed: int) -> list[SweepPoint]:
     return list(found.values())
 
 
-def run_sweep(recipe: Recipe, out: Path, *, seed: int, workers: int, report: Report = silent) -> Summary:
+def run_sweep(
+    recipe: Recipe, out: Path, *, seed: int, workers: int, devices: Sequence[str] = (), report: Report = silent
+) -> Summary:
     """Run every point into a folder under `out`, going on where an earlier call stopped, and compare them there."""
-    from stages.evaluate.runs import evaluate_runs
-
     if (out / "simulation").exists():
         raise UsageError(f"{out} holds a single run; a sweep makes a folder for each of its own. Choose another --out.")
-    everything, layout = points(recipe, seed), layout_of(recipe)
-    with locks.held(out, "fedsynth run"), Workers(workers) as pool:
-        for number, point in enumerate(everything, start=1):
-            place, root = f"{number}/{len(everything)} {point.label}", out / point.label
-            try:
-                with locks.held(root, "fedsynth run"):
-                    steps = begin(point.recipe, root, point.seed)
-                    for donor in everything:
-                        if donor is not point and donor.generator_key() == point.generator_key():
-                            reuse_generators(steps, out / donor.label, root)
-                    finish(point.recipe, root, steps, pool, _placed(report, place))
-            except FedsynthError as error:
-                raise type(error)(f"{point.label}: {error}") from error
+    everything = points(recipe, seed)
+    with locks.held(out, "fedsynth run"), Workers(workers, devices) as pool:
+        return finish_sweep(recipe, out, everything, pool, report)
+
+
+def finish_sweep(
+    recipe: Recipe, out: Path, everything: list[SweepPoint], pool: Workers, report: Report = silent
+) -> Summary:
+    """Run those of the points that are not done yet, on the processes of `pool`, and compare all of them."""
+    from stages.evaluate.runs import evaluate_runs
+
+    layout = layout_of(recipe)
+    for number, point in enumerate(everything, start=1):
+        place, root = f"{number}/{len(everything)} {point.label}", out / point.label
+        try:
+            with locks.held(root, "fedsynth run"):
+                steps = begin(point.recipe, root, point.seed)
+                for donor in everything:
+                    if donor is not point and donor.generator_key() == point.generator_key():
+                        reuse_generators(steps, out / donor.label, root)
+                finish(point.recipe, root, steps, pool, _placed(report, place))
+        except FedsynthError as error:
+            raise type(error)(f"{point.label}: {error}") from error
     compared = evaluate_runs(
         [out / point.label for point in everything],
         out / "comparison.json",

@@ -29,8 +29,8 @@ from artifacts.publish import prepare, prepare_private
 from artifacts.writing import atomic
 from stages.charging.private_training import check_unit, inherited_events, with_noise
 from stages.charging.spending import key_of, record_event, refuse_uncovered
-from stages.data.dataset_images import DescribedDataset, describe_dataset, load_described
-from stages.data.images import LabelledImages, to_pixels
+from stages.data.dataset_images import DescribedDataset, LabelledRows, describe_dataset, load_described
+from stages.data.images import to_pixels
 from stages.data.schema import require_fixed
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.versions import versions
@@ -246,7 +246,7 @@ def _match(
     module: Net,
     private: PrivateSurrogate | None,
     first: tuple[NDArray[np.float32], NDArray[np.int64]],
-    content: LabelledImages,
+    content: LabelledRows,
     round: int,
     seed_of: Callable[[str], int],
     network: Network,
@@ -270,7 +270,7 @@ def _match(
     def tell(done: int, total: int) -> None:
         report(done, total, "")
 
-    start, data = on_device(*first), on_device(to_pixels(content.images), content.labels)
+    start, data = on_device(*first), on_device(to_pixels(content.images[:]), content.labels)
     units = None if params.unit != "person" or content.units is None else torch.from_numpy(content.units)
     if isinstance(params, FedDmEncoding):
         means = (

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from artifacts.errors import InputError, UsageError
 from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
-from stages.data.dataset_images import DescribedDataset
-from stages.data.images import LabelledImages, to_pixels
+from stages.data.dataset_images import DescribedDataset, LabelledRows
+from stages.data.images import to_pixels
 from stages.methods.labels import labels_of, parsed_labels
 from stages.methods.params.fedlap import FedLapEncoding
 from stages.methods.params.surrogates import SurrogateSet
@@ -62,7 +62,7 @@ def public_classes(params: SurrogateSet, data: DescribedDataset) -> Sequence[int
 
 
 def balanced_labels(
-    params: SurrogateSet, chosen: Sequence[int] | None, content: LabelledImages, path: Path
+    params: SurrogateSet, chosen: Sequence[int] | None, content: LabelledRows, path: Path
 ) -> NDArray[np.int64]:
     """A balanced set over the classes asked for, in their order."""
     if chosen is None:
@@ -88,7 +88,7 @@ def first_images(
     params: SurrogateSet,
     labels: NDArray[np.int64],
     shape: InputShape,
-    content: LabelledImages,
+    content: LabelledRows,
     before: TensorArtifact | None,
     seed_of: Callable[[str], int],
     path: Path,

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stages.data.images import to_pixels
 from stages.methods.draws import Draw, drawn
 from stages.methods.generator_training import (
     average_weights,
@@ -116,3 +117,34 @@ def test_draws_have_their_laws():
     assert Counter(found["b"].tolist()).keys() == set(range(7))
     assert found["c"].dtype == torch.bool
     assert float(found["c"].double().mean()) == pytest.approx(0.25, abs=0.01)
+
+
+@pytest.mark.parametrize("kind", ["ddpm", "vae", "gan"])
+def test_pieces_of_a_batch_sum_to_the_whole(digits, quick, kind):
+    """With dropout too: what an example draws is drawn for the whole batch."""
+    family = quick(kind).build(SHAPE)
+    images, labels = torch.from_numpy(to_pixels(digits.images[:20])), torch.from_numpy(digits.labels[:20])
+    weights = {k: v.requires_grad_(True) for k, v in family.initial(torch.Generator().manual_seed(0)).items()}
+    found = {}
+    for size in (None, 4, 1):
+        gradient = batch_gradients(family, images, labels, 6, generator_of, micro_batch=size)(1)
+        names = {part.name: [name for name in weights if name.startswith(f"{part.name}.")] for part in family.parts}
+        found[size] = [gradient(part, weights, names[part.name]) for part in family.parts]
+    for size in (4, 1):
+        torch.testing.assert_close(found[size], found[None], rtol=1e-4, atol=1e-6)
+
+
+def test_a_generator_in_bf16_is_near_the_one_in_float32(digits, quick):
+    family = quick("ddpm").build(SHAPE)
+    images, labels = torch.from_numpy(to_pixels(digits.images[:20])), torch.from_numpy(digits.labels[:20])
+    weights = {k: v.requires_grad_(True) for k, v in family.initial(torch.Generator().manual_seed(0)).items()}
+    (part,) = family.parts
+    losses = [
+        float(
+            batch_gradients(family, images, labels, 6, generator_of, precision=precision)(1)(part, weights, [*weights])[
+                1
+            ]
+        )
+        for precision in (None, "bf16")
+    ]
+    assert 0 < abs(losses[1] / losses[0] - 1) < 0.05

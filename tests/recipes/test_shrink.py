@@ -1,4 +1,4 @@
-"""Every recipe and preset runs to its end, shrunk: all of them in the slow tests, two each day in the others."""
+"""Every recipe and preset runs to its end, shrunk: all of them in the slow tests, another each day in the others."""
 
 from __future__ import annotations
 
@@ -8,45 +8,71 @@ import numpy as np
 import pytest
 
 from stages.data.sources import load
+from stages.recipes import shrink
 from stages.recipes.layers import names
-from stages.recipes.plan import plan
+from stages.recipes.phases import resolved
+from stages.recipes.plan import check, plan, planned_clients
 from stages.recipes.recipe import load_recipe, presets
 from stages.recipes.shrink import FOLDER, shrunk
 from stages.recipes.sweep import points
 
 EVERY = [(name, preset) for name in names() for preset in [None, *presets(name)]]
-PAPER = [case for case in EVERY if case[1] is not None and case[1].startswith("paper")]
-SINGLE = [case for case in EVERY if not load_recipe(*case).sweep]  # a sweep is several runs
-_DAY = datetime.date.today().toordinal()
-SAMPLE = [cases[_DAY % len(cases)] for cases in (SINGLE, [case for case in SINGLE if case in PAPER])]
+TODAY = datetime.date.today().toordinal()
+PLANS_A_DAY = 12
+
+
+def from_today(start):
+    """All of them, another first each day."""
+    return [*EVERY[start % len(EVERY) :], *EVERY[: start % len(EVERY)]]
+
+
+def is_quick(name, preset):
+    """A sweep is several runs, and images of 28×28 and more take several times as long."""
+    recipe = load_recipe(name, preset)
+    return not recipe.sweep and recipe.section("partition")["source"] == "digits"
 
 
 def finish(name, preset, out, run_on_one_worker):
+    """The rounds that each of its runs had."""
     recipe = shrunk(load_recipe(name, preset), out)
-    if not recipe.sweep:
-        return [run_on_one_worker(recipe, out, seed=0)]
-    return [run_on_one_worker(point.recipe, out / point.label, seed=point.seed) for point in points(recipe, 0)]
+    summary = run_on_one_worker(recipe, out, seed=0)
+    return [run["rounds"] for run in summary["runs"]] if recipe.sweep else [summary["rounds"]]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "preset"), EVERY)
 def test_every_preset_runs(name, preset, tmp_path, run_on_one_worker):
-    summaries = finish(name, preset, tmp_path / "run", run_on_one_worker)
-    assert all(1 <= summary["rounds"] <= 2 for summary in summaries)
+    rounds = finish(name, preset, tmp_path / "run", run_on_one_worker)
+    assert rounds and set(rounds) <= {1, 2}
 
 
-@pytest.mark.parametrize(("name", "preset"), dict.fromkeys(SAMPLE))
-def test_todays_sample_runs(name, preset, tmp_path, run_on_one_worker):
-    assert finish(name, preset, tmp_path / "run", run_on_one_worker)
+@pytest.mark.parametrize("number", [PLANS_A_DAY, pytest.param(len(EVERY), marks=pytest.mark.slow)])
+def test_shrunk_plans_are_right(number, tmp_path, monkeypatch):
+    """All that is refused before a run begins; the images are not needed for that."""
+    monkeypatch.setattr(shrink, "_write_source", lambda section, folder: folder)
+    for name, preset in from_today(TODAY * PLANS_A_DAY)[:number]:
+        recipe = shrunk(load_recipe(name, preset), tmp_path)
+        for one in [point.recipe for point in points(recipe, 0)] if recipe.sweep else [recipe]:
+            check(one)
+            if one.secure:
+                steps = plan(resolved(one, {}), planned_clients(one), 0)
+                assert all(len(step.inputs) >= 2 * 3 for step in steps if step.command == "secagg sum"), name
+
+
+def test_todays_recipe_runs(tmp_path, run_on_one_worker):
+    todays = next(case for case in from_today(TODAY) if is_quick(*case))
+    assert finish(*todays, tmp_path / "run", run_on_one_worker)
 
 
 @pytest.mark.parametrize(
     ("name", "preset", "shape", "classes"),
     [
-        ("fedssyn", "paper", (3, 32, 32), 10), ("dp-fedavg", "paper", (1, 28, 28), 47),
-        ("fedlap", "paper", (1, 28, 28), 10), ("fedavg", None, (1, 8, 8), 10),
+        ("fedssyn", "paper", (3, 32, 32), 10),
+        pytest.param("dp-fedavg", "paper", (1, 28, 28), 47, marks=pytest.mark.slow),
+        pytest.param("fedlap", "paper", (1, 28, 28), 10, marks=pytest.mark.slow),
+        pytest.param("fedavg", None, (1, 8, 8), 10, marks=pytest.mark.slow),
     ],
-)  # fmt: skip
+)
 def test_images_have_the_size_and_the_classes_of_the_source(name, preset, shape, classes, tmp_path):
     recipe = shrunk(load_recipe(name, preset), tmp_path)
     found = load(recipe.section("partition")["source"])
@@ -84,8 +110,11 @@ def test_both_phases_of_tofu_are_in_its_two_rounds(tmp_path):
     assert any("message-0002" in name for name in made)
 
 
+@pytest.mark.slow
 def test_on_the_command_line(fedsynth_json, tmp_path):
     out = tmp_path / "run"
-    summary = fedsynth_json("run", "fedavg", "--preset", "paper", "--shrink", "--workers", 1, "-o", out)
+    summary = fedsynth_json(
+        "run", "fedavg", "--preset", "paper", "--shrink", "--devices", "cpu", "--workers", 1, "-o", out
+    )
     assert summary["rounds"] == 2
     assert (out / FOLDER / "train.parquet").exists()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stages.hyperparameters import By, When, hyper
-from stages.methods.params.record_privacy import PANEL, RecordPrivacy
+from stages.methods.params.record_privacy import PANEL, Effort
 from stages.nets.generator_params import ImageShape
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def ema_decay_of(small: float, paper: float) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneratorTraining(RecordPrivacy):
+class GeneratorTraining(Effort):
     """A class-conditional generator and its training, differentially private if noise is asked for.
 
     `samplers` are the ways to draw an image in several steps, each with its usual number of steps, the default one

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from stages.hyperparameters import By, When, hyper
-from stages.methods.params.record_privacy import RoundPrivacy
+from stages.methods.params.record_privacy import Effort, RoundPrivacy
 from stages.methods.params.schedule import RateSchedule
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _SAM, _BLUR = "Flat minima (with any algorithm)", "Small updates (with any algor
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalTraining(RoundPrivacy, RateSchedule):
+class LocalTraining(RoundPrivacy, Effort, RateSchedule):
     """What a client does with the model in one round; by DP-SGD if noise is asked for."""
 
     # Facts. Each default is the cautious one: an algorithm is neither private nor additive before it says so.

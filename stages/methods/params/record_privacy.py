@@ -13,6 +13,8 @@ from typing import Any, Literal, Self
 from stages.hyperparameters import By, HyperParameters, When, hyper
 
 PANEL = "Differential privacy"
+EFFORT = "Memory and speed"
+PRIVATE_PIECES = (2, 4, 8, 16, 32, 64)  # for which `stages.privacy.clipped_total` bounds the rounding
 WITH_DP = When("--noise-multiplier or --target-epsilon", lambda params: params.is_private)
 _TARGET = When("--target-epsilon", lambda params: params.target_epsilon is not None)
 
@@ -91,6 +93,40 @@ class RecordPrivacy(HyperParameters):
         assert self.delta is not None and self.sampling_rate is not None  # check saw to it
         noise = calibrated(self.target_epsilon, delta=self.delta, sampling_rate=self.sampling_rate, steps=steps)
         return dataclasses.replace(self, noise_multiplier=noise, target_epsilon=None, **changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort(RecordPrivacy):
+    """How a training's arithmetic is done, where it takes more memory than there is."""
+
+    micro_batch: int | None = hyper(
+        None,
+        "Examples in memory at a time: a batch's gradient is summed over pieces of this size. The batch stays what it "
+        "is, and under DP its noise is added once.",
+        panel=EFFORT,
+    )
+    precision: Literal["bf16"] | None = hyper(
+        None,
+        "bf16: the network's two passes in 16 bits; weights, their steps and the loss stay float32, which is all there "
+        "is if not given. Not under DP.",
+        panel=EFFORT,
+    )
+
+    def check(self) -> None:
+        super().check()
+        self.require(self.micro_batch is None or self.micro_batch >= 1, "micro_batch", "at least 1")
+        if not self.is_private:
+            return
+        if self.micro_batch is not None:
+            sizes = ", ".join(map(str, PRIVATE_PIECES))
+            self.require(
+                self.micro_batch in PRIVATE_PIECES, "micro_batch", f"one of {sizes} under differential privacy"
+            )
+        if self.precision is not None:
+            raise ValueError(
+                f"--precision {self.precision} does not go with --noise-multiplier or --target-epsilon: the bound on "
+                "what one record changes is proven for gradients in float32. Leave it out"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
