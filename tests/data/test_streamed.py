@@ -103,6 +103,24 @@ def test_a_file_that_is_written_to_or_replaced_is_refused(tmp_path, streamed):
         load_described([path], [DescribedDataset(dataset.metadata, "0" * 64)])
 
 
+def test_what_cannot_be_decoded_is_black_under_noise_and_else_named(tmp_path, streamed):
+    path = tmp_path / "private/a.parquet"
+    content = write(path, 5, 1)
+    artifact = dataset_file.read(path)
+    pngs = [png.as_py() for png in artifact.pngs]
+    pngs[3] = pngs[3][:20]
+    dataset_file.write(path, pngs, artifact.labels, artifact.metadata, force=True)
+    streamed()
+    described = [dataset_images.describe_dataset(path)]
+    for _ in range(2):  # one after the other: what is kept of the first is not taken for the second
+        (dataset,) = load_described([path], described, blank=True)
+        images = dataset.content.images[np.arange(5)]
+        assert not images[3].any() and np.array_equal(images[[0, 1, 2, 4]], content.images[[0, 1, 2, 4]])
+        (dataset,) = load_described([path], described)
+        with pytest.raises(InputError, match="row 3"):
+            dataset.content.images[np.arange(5)]
+
+
 def test_a_damaged_file_is_refused(tmp_path, streamed):
     path = tmp_path / "private/data.parquet"
     write(path, 5, 1)
