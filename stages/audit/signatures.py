@@ -9,7 +9,7 @@ from typing import Any
 
 from artifacts.errors import FedsynthError
 from artifacts.formats import Format
-from artifacts.formats.envelope_file import EnvelopeArtifact
+from artifacts.formats.envelope_file import EnvelopeArtifact, head_of
 from artifacts.identity.attestation import check_signed, check_true
 from artifacts.identity.dsse import Envelope
 from artifacts.identity.keys import Key
@@ -74,7 +74,7 @@ def check_envelopes(
 ) -> None:
     """Every envelope in an outbox is on the file beside it that it names, is true of it, and signed by its owner.
 
-    Heads and receipts are signed by whom they must be; what they say of a ledger, `check_anchor` compares with it.
+    Heads and receipts are signed by whom they must be; what receipts say of a ledger, `check_anchor` compares with it.
     `entries` are those of the ledger, None where that is not here. With the `key` at hand signatures are made again.
     """
     files = {one.path.name: one for one in seen}
@@ -86,7 +86,10 @@ def check_envelopes(
             continue
         if roster is None:
             result.needs("envelopes", one.path, "the roster")
-        problems = _check_heads if one.metadata.kind != "envelope" else functools.partial(_check_one, files, entries)
+        is_on_file = one.metadata.kind == "envelope"
+        problems = (
+            functools.partial(_check_one, files, entries) if is_on_file else functools.partial(_check_heads, entries)
+        )
         if key is not None and not all(map(functools.partial(_is_made_by, key), one.envelopes.envelopes)):
             what = "its signature is not the one that the key makes of it: bits may stand in it"
             result.add("failure", "envelopes", one.path, what)
@@ -142,9 +145,14 @@ def _claimed(entry: Entry) -> tuple[str, int | None, list[str]]:
     return entry.kind, entry.round, entry.disclosures
 
 
-def _check_heads(one: Seen, roster: Roster | None) -> Iterator[tuple[Level, str]]:
+def _check_heads(entries: Sequence[Entry] | None, one: Seen, roster: Roster | None) -> Iterator[tuple[Level, str]]:
     assert one.envelopes is not None
     check = check_receipt if one.metadata.kind == "receipt" else check_asked
+    if one.metadata.kind == "head" and entries is not None:
+        for said in map(head_of, one.envelopes.envelopes):
+            # Its own entry follows those that it counts, so that there is always one that names what came before.
+            if not 0 <= said.seq < len(entries) or entries[said.seq].previous != said.head:
+                yield "failure", f"the ledger did not have the head that it states after {said.seq} entries"
     if roster is None:
         return
     for line in one.envelopes.envelopes:

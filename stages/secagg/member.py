@@ -131,6 +131,8 @@ class Member:
 
     def once(self, step: Step, round: int, session: str, output: str) -> None:
         """Enter a step, before its file is written. The same again is free; another one is refused."""
+        if step != "keys" and not self.book.exists():
+            self._check_order(step, round, session, [])  # refuses, and leaves no empty book
         with chain.locked(self.book, _is_entry) as log:
             mine = [entry for entry in log.read().entries if entry["round"] == round]
             if step == "keys":

@@ -118,7 +118,7 @@ class TestAServerThatUnmasks:
         terms, split = federation("fedavg-secure", 1)
         wanted = lambda task: task.client == "00" and "shares" in task.targets[0]  # noqa: E731
         task = homes.asked_until(wanted, terms, split)
-        more = {"terms": SecaggTerms(range=4.0, bits=24)}
+        more = {"params": SecaggTerms(range=4.0, bits=24)}
         few = self.list_of(split, tmp_path / "few", self.keys(("00", "01")), "secagg-keys-0001.safetensors", **more)
         assert refused(with_file(task, few), split["00"]) == "parcel"
         assert "fewer" in log_of(split["00"], "00").read_text()
@@ -129,7 +129,7 @@ class TestAServerThatUnmasks:
         terms, split = federation("fedavg-secure", 1, ("secagg.threshold=3",))
         wanted = lambda task: task.client == "00" and "shares" in task.targets[0]  # noqa: E731
         task = homes.asked_until(wanted, terms, split)
-        more = {"terms": SecaggTerms(range=4.0, bits=24, threshold=2)}
+        more = {"params": SecaggTerms(range=4.0, bits=24, threshold=2)}
         low = self.list_of(split, tmp_path / "low", self.keys(CLIENTS), "secagg-keys-0001.safetensors", **more)
         assert refused(with_file(task, low), split["00"]) == "parcel"
         assert "threshold" in log_of(split["00"], "00").read_text()

@@ -1,5 +1,7 @@
 """Differentially private `train-generator`: what its files say, where its noise comes from, what is charged."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,16 +12,19 @@ import stages.train_generator
 from artifacts.errors import InputError, UsageError, VerificationError
 from artifacts.formats import tensors_file
 from artifacts.identity import keys
+from stages.charging.spending import Spending
 from stages.data.images import LabelledImages
 from stages.generators.file import CLASS_COUNTS
+from stages.generators.private import PrivateTraining
 from stages.keygen import settle
 from stages.methods.vae import Vae
+from stages.privacy.streams import CONTEXT
 from stages.registry import GENERATORS
 from stages.train_generator import train_generator
 
 FAMILIES = ["ddpm", "vae", "gan"]
 NOISY = {"noise_multiplier": 1.0, "sampling_rate": 0.3}
-PRIVATE = ("noise_multiplier", "sampling_rate", "delta", "clip_norm", "unit", "noise_multiplicity")
+PRIVATE = ("unit", "noise_multiplier", "sampling_rate", "delta", "clip_norm", "noise_multiplicity")
 ELSEWHERE = "cpu: float32, one thread, ABACUS, by hand"
 
 
@@ -285,3 +290,16 @@ def test_images_made_from_records_are_no_records(client, noisy, fedsynth, fedsyn
     fedsynth_json("synthesize", noised, "--count", 8, "-o", client.with_name("noised.parquet"))
     with pytest.raises(InputError, match="was made from records"):
         train(client.with_name("noised.parquet"), client.with_name("laundered.safetensors"), noisy())
+
+
+def test_which_images_a_training_sees_is_secret():
+    """The share ρ of the images is drawn under the key; by chance two keys draw the same with 2⁻²⁰⁰."""
+    context = dict.fromkeys(CONTEXT, 0)
+    drawn = [
+        PrivateTraining(None, Spending(keys.Key(bytes([n]) * 32), Path("spend.jsonl"), context)).subset(
+            np.arange(200), 0.5
+        )
+        for n in (1, 2)
+    ]
+    assert not np.array_equal(*drawn)
+    assert all(40 < len(rows) < 160 for rows in drawn)

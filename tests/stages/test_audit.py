@@ -142,7 +142,7 @@ def test_a_picture_with_a_hidden_chunk(client, run_copy):
                 "class_names": [str(digit) for digit in range(10)]},
     )  # fmt: skip
     dataset_file.write(client / "outbox/synthetic.parquet", [bytes(png)], np.zeros(1, np.int64), about)
-    assert failures(run_copy) == {("images", "synthetic.parquet")}
+    assert ("images", "synthetic.parquet") in failures(run_copy)
 
 
 @pytest.mark.parametrize("damage", ["edit", "delete", "reorder", "repeat", "not json"])
