@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 FUZZ := .venv-fuzz
 DOCS := .venv-docs
+EXPORTS := .venv-exports
+SACRO := .venv-sacro
 EXECUTIONS ?= 1000000
 # Errors alone; a machine with several package indexes has hundreds of warnings. See them with QUIET=-q.
 QUIET ?= -qq
@@ -16,7 +18,7 @@ EVERYTHING := $(VENV)/.everything
 FINISHED := $(VENV)/.finished
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-slow test-anywhere test-faults test-versions fuzz check bench clean FORCE
+.PHONY: help setup demo docs test test-slow test-anywhere test-faults test-versions test-exports fuzz check bench clean FORCE
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F '|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -67,6 +69,21 @@ $(FUZZ)/.installed: $(EVERYTHING)
 	  > "$$($(FUZZ)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
 	@touch $@
 
+test-exports: $(EXPORTS)/.installed $(SACRO)/.installed ## documents of `export` under the validators of their formats
+	$(BIN)/python -m pytest tests/export -m slow
+
+# Validators have environments of their own: what they pin has nothing to do with what we pin.
+$(EXPORTS)/.installed: $(EVERYTHING)
+	$(BIN)/python -m venv --clear $(EXPORTS)
+	$(EXPORTS)/bin/python -m pip install $(QUIET) --disable-pip-version-check \
+	  'mlcroissant[image,parquet]==1.1.1' rocrate==0.16.0 model-signing==1.1.1 pyopenssl acro==1.0.2
+	@touch $@
+
+$(SACRO)/.installed: $(EVERYTHING)
+	$(BIN)/python -m venv --clear $(SACRO)
+	$(SACRO)/bin/python -m pip install $(QUIET) --disable-pip-version-check sacroml==2.0.1
+	@touch $@
+
 test-faults: setup ## each disk operation fails once, power is cut, `run` is killed KILLS times (1000); hours
 	KILLS=$(or $(KILLS),1000) $(BIN)/python -m pytest tests/faults -n 2 -m faults
 
@@ -91,4 +108,4 @@ bench: setup ## measure against peers and write docs/benchmarks.md (within the h
 	$(BIN)/python benchmarks/run.py $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove the virtual environment, caches and runs
-	rm -rf $(VENV) $(FUZZ) $(DOCS) build/site runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FUZZ) $(DOCS) $(EXPORTS) $(SACRO) build/site runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

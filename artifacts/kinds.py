@@ -10,25 +10,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from artifacts.fields import Clients, Field, Hex, Parameters, Positive, WholeNumber
 from artifacts.formats import Format
 
 Custody = Literal["private", "outbound", "server", "downlink", "public"]
 CUSTODIES: tuple[Custody, ...] = ("private", "outbound", "server", "downlink", "public")
 
-FLOATS = ("F32", "F16")
 # What the parameters of every dataset state.
 DATASET_PARAMS = {"num_classes", "channels", "height", "width", "class_names"}
 
 
+@dataclass(frozen=True)
+class Listed:
+    """A size: as many as the parameter of this name lists. A client's own file that has no such list has one."""
+
+    param: str
+
+    def __str__(self) -> str:
+        return f"one of each of its {self.param}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class TensorRule:
-    """What a named tensor must look like. Equal letters in `dims` are equal sizes within one file.
+    """What a named tensor must look like. Equal words in `dims` are equal sizes within one file; a number is a size.
 
     `discloses` names what the tensor discloses about private data wherever it is sent, noise or not.
     """
 
     dtypes: tuple[str, ...]
-    dims: tuple[str, ...]
+    dims: tuple[str | int | Listed, ...]
     optional: bool = False
     discloses: str | None = None
 
@@ -40,9 +50,13 @@ class Kind:
     `text` says what it is, `note` what a reader of one should keep in mind. `tensors` is None where the names are those
     of a model's parameters: then all are `weight_dtypes`, and `partial` says that some may be missing. `from_data` is
     False for what no private record can change a bit of, such as fresh keys: it costs no ε. `always_discloses` is what
-    a file of this kind discloses when no noise covers it, whatever its parameters. `carries` is what a server averages
-    such files as; `encoded` means that it must be decoded first. `handed_on` means that each round passes it to the
-    next. `pictures` says how its images are shown: as bytes, clipped to −1 … 1, or stretched.
+    a file of this kind discloses when no noise covers it, whatever its parameters. `passes_events` means that what is
+    made from it has its privacy events; `is_release`, that its tensors, or those of the update behind it, are the
+    very numbers that a mechanism gave out. `carries` is what a server averages such files as; `encoded` means that it
+    must be decoded first. `handed_on` means that each round passes it to the next. `pictures` says how its images are
+    shown: as bytes, clipped to −1 … 1, or stretched. `params` declares what its parameters may be; None where the
+    stage that makes it declares them. A kind that is made from no data is computed again by nobody: it must declare
+    its parameters, and every size of its tensors (`is_bounded`).
     """
 
     name: str
@@ -55,10 +69,23 @@ class Kind:
     partial: bool = False
     from_data: bool = True
     always_discloses: frozenset[str] = frozenset()
+    passes_events: bool = False
+    is_release: bool = False
     carries: Literal["update", "state"] | None = None
     encoded: bool = False
     handed_on: bool = False
     pictures: Literal["bytes", "clipped", "stretched"] | None = None
+    params: Mapping[str, Field] | None = None
+
+    def __post_init__(self) -> None:
+        if self.is_fresh and not self.is_bounded:
+            raise ValueError(f"a {self.name} comes from no data: it must declare its parameters and exact sizes")
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether its parameters say how many bytes a file of it holds: no tensor has room for more than it needs."""
+        dims = [dim for rule in (self.tensors or {}).values() for dim in rule.dims]
+        return self.params is not None and self.tensors is not None and not any(isinstance(dim, str) for dim in dims)
 
     @property
     def leaves(self) -> bool:
@@ -69,6 +96,11 @@ class Kind:
     def travels(self) -> bool:
         """Whether it goes from a client to the server or back."""
         return self.leaves or "downlink" in self.custodies
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the sum of such files is the sum of the updates in them."""
+        return self.carries == "update" and not self.encoded
 
     @property
     def is_signed(self) -> bool:
@@ -87,6 +119,12 @@ class Kind:
 
 
 _IMAGES = ("n", "c", "h", "w")
+
+# Secure aggregation: X25519 keys, Ed25519 signatures, SHA-256, shares of Shamir's, and two shares as ChaCha20-Poly1305
+# seals them. `stages.secagg` has the same sizes from its own arithmetic, and a test holds the two together.
+_KEY, _SIGNATURE, _DIGEST, _SHARE, _SEALED = 32, 64, 32, 66, 160
+_SIGNED = Hex(bytes=_SIGNATURE, custody="outbound")
+_LIST = "downlink"
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
@@ -114,15 +152,17 @@ KINDS: dict[str, Kind] = {
             text="a generator trained on private data; it never leaves the client",
             note="It can make images like the private ones. It never leaves the client.",
             weight_dtypes=("F32", "I64"),
+            passes_events=True,
         ),
         Kind(
             name="message",
             format=Format.TENSORS,
             custodies=("private", "outbound"),
             text="a client's update on its way to the server; private, if it goes there under masks",
-            weight_dtypes=FLOATS,
             always_discloses=frozenset({"update"}),
             carries="update",
+            passes_events=True,
+            is_release=True,
         ),
         Kind(
             name="update",
@@ -130,6 +170,7 @@ KINDS: dict[str, Kind] = {
             custodies=("private", "server"),
             text="the change of the weights, start minus end",
             carries="update",
+            passes_events=True,
         ),
         Kind(
             name="surrogate",
@@ -142,11 +183,12 @@ KINDS: dict[str, Kind] = {
             handed_on=True,
             pictures="clipped",
             tensors={
-                "images": TensorRule(dtypes=("F32", "F16"), dims=_IMAGES),
+                "images": TensorRule(dtypes=("F32",), dims=_IMAGES),
                 "labels": TensorRule(dtypes=("I64",), dims=("n",)),
                 "radius": TensorRule(dtypes=("F32",), dims=(), optional=True, discloses="radius"),
                 "norms": TensorRule(dtypes=("F32",), dims=("layers",), optional=True, discloses="layer_norms"),
             },
+            is_release=True,
         ),
         Kind(
             name="proxy",
@@ -206,6 +248,8 @@ KINDS: dict[str, Kind] = {
             always_discloses=frozenset({"update", "local_steps"}),
             carries="state",
             handed_on=True,
+            passes_events=True,
+            is_release=True,
         ),
         Kind(
             name="secagg-keys",
@@ -213,9 +257,16 @@ KINDS: dict[str, Kind] = {
             custodies=("outbound", "downlink"),
             text="public keys of one round of secure aggregation, signed: a client's, or the list of all",
             tensors={
-                "cipher_keys": TensorRule(dtypes=("U8",), dims=("clients", "key")),
-                "mask_keys": TensorRule(dtypes=("U8",), dims=("clients", "key")),
-                "signatures": TensorRule(dtypes=("U8",), dims=("clients", "signature")),
+                "cipher_keys": TensorRule(dtypes=("U8",), dims=(Listed("clients"), _KEY)),
+                "mask_keys": TensorRule(dtypes=("U8",), dims=(Listed("clients"), _KEY)),
+                "signatures": TensorRule(dtypes=("U8",), dims=(Listed("clients"), _SIGNATURE)),
+            },
+            params={
+                "clients": Clients(custody=_LIST),
+                "threshold": WholeNumber(least=2, most=10**6, custody=_LIST),
+                "modulus": WholeNumber(among=(32, 64), custody=_LIST),
+                "range": Positive(custody=_LIST, optional=True),
+                "bits": WholeNumber(least=2, most=53, custody=_LIST, optional=True),
             },
             from_data=False,
         ),
@@ -225,9 +276,10 @@ KINDS: dict[str, Kind] = {
             custodies=("outbound", "downlink"),
             text="shares of mask secrets, each encrypted for the one client that may read it",
             tensors={
-                "ciphertexts": TensorRule(dtypes=("U8",), dims=("senders", "receivers", "bytes")),
-                "commitments": TensorRule(dtypes=("U8",), dims=("senders", "digest")),
+                "ciphertexts": TensorRule(dtypes=("U8",), dims=(Listed("senders"), Listed("receivers"), _SEALED)),
+                "commitments": TensorRule(dtypes=("U8",), dims=(Listed("senders"), _DIGEST)),
             },
+            params={"senders": Clients(), "receivers": Clients(), "signature": _SIGNED},
             from_data=False,
         ),
         Kind(
@@ -238,13 +290,21 @@ KINDS: dict[str, Kind] = {
             note="One such file alone looks like noise; the sum of a round's files does not.",
             weight_dtypes=("I32", "I64"),
             always_discloses=frozenset({"update"}),
+            params={
+                "peers": Clients(),
+                "step": Positive(),
+                "most": WholeNumber(least=1),
+                "encoding": Parameters(),
+                "signature": _SIGNED,
+            },
         ),
         Kind(
             name="secagg-survivors",
             format=Format.TENSORS,
             custodies=("outbound", "downlink"),
             text="whose masked updates count in a round of secure aggregation, and who signed that list",
-            tensors={"signatures": TensorRule(dtypes=("U8",), dims=("signers", "signature"))},
+            tensors={"signatures": TensorRule(dtypes=("U8",), dims=(Listed("signers"), _SIGNATURE))},
+            params={"survivors": Clients(), "signers": Clients()},
             from_data=False,
         ),
         Kind(
@@ -253,9 +313,10 @@ KINDS: dict[str, Kind] = {
             custodies=("outbound",),
             text="what the sum of a round needs to be uncovered: of each client one kind of share, never both",
             tensors={
-                "mask_keys": TensorRule(dtypes=("U8",), dims=("dropped", "share")),
-                "seeds": TensorRule(dtypes=("U8",), dims=("survivors", "share")),
+                "mask_keys": TensorRule(dtypes=("U8",), dims=(Listed("dropped"), _SHARE)),
+                "seeds": TensorRule(dtypes=("U8",), dims=(Listed("survivors"), _SHARE)),
             },
+            params={"survivors": Clients(), "dropped": Clients(), "signature": _SIGNED},
             from_data=False,
         ),
         Kind(

@@ -7,6 +7,7 @@ everything else. The environment variable FEDSYNTH_LIMITS=N makes all of them N 
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import os
 import stat
@@ -119,7 +120,11 @@ def require_regular(descriptor: int) -> int:
 
 
 def _factor() -> float:
-    text = os.environ.get(VARIABLE, "1")
+    return _parsed(os.environ.get(VARIABLE, "1"))
+
+
+@functools.cache
+def _parsed(text: str) -> float:
     try:
         factor = float(text)
     except ValueError:

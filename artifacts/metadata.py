@@ -16,6 +16,7 @@ from typing import Any
 
 from artifacts.digests import canonical_json, is_sha256
 from artifacts.disclosures import DISCLOSURES
+from artifacts.fields import CLIENT
 from artifacts.formats.plain_data import parse_json
 from artifacts.kinds import CUSTODIES, KINDS, Custody
 
@@ -25,11 +26,13 @@ MAX_ROUND = 10**9
 _MOST_REMEMBERED = 1 << 14  # characters: whatever the file, little is kept of it
 _MOST_FORMS = 512
 # What differs from file to file of a run: values that are digests or salts, and the round. No keys: these are sorted.
-_SHA256_TEXT = re.compile(r'(?<=")[0-9a-f]{64}(?="[,}\]])')
-_HEX32_TEXT = re.compile(r'(?<=")[0-9a-f]{32}(?="[,}\]])')
-_ROUND = re.compile('(?<="round":)(0|[1-9][0-9]{0,8})(?=[,}])')
+_DIFFERS = re.compile(r'"(?:([0-9a-f]{64})"(?=[,}\]])|([0-9a-f]{32})"(?=[,}\]])|round":(?:0|[1-9][0-9]{0,8})(?=[,}]))')
+_MARKS = {1: "\0", 2: "\1", None: "\2"}  # by the group that was found
 _good_forms: set[str] = set()
-_CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# What an input may be to a file that was made from it: a kind, or one of these.
+ROLES = frozenset(KINDS) | {
+    "data", "previous", "server-state", "weights", "schema", "file", "keys", "masked", "unmask",
+}  # fmt: skip
 _WORD = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _HEX32 = re.compile(r"[0-9a-f]{32}")
 _ARITHMETIC = re.compile(r"(cpu: float32, one thread, [A-Z0-9_]{1,16}|(cuda|mps): float32), [A-Za-z0-9 ._-]{1,48}")
@@ -61,7 +64,7 @@ def check_client_name(name: str) -> str:
     """Client names become folder names: letters, digits, dot, dash and underscore only, never a path."""
     if name == "server":
         raise MetadataError("client name 'server' is not allowed: a folder of that name is the server's")
-    if not _CLIENT.fullmatch(name):
+    if not CLIENT.fullmatch(name):
         raise MetadataError(
             f"client name {name!r} is not allowed: use 1 to 64 letters, digits, '.', '-' or '_', "
             "beginning with a letter or digit"
@@ -86,8 +89,8 @@ class InputRef:
         return fields | {"commitment": str(self.commitment), "salt": str(self.salt)}
 
     def check(self) -> None:
-        if not _WORD.fullmatch(self.role):
-            raise MetadataError(f"input role {self.role!r} is not a word")
+        if self.role not in ROLES:
+            raise MetadataError(f"input role {self.role!r} is not one of {', '.join(sorted(ROLES))}")
         if self.kind not in KINDS:
             raise MetadataError(f"input kind {self.kind!r} is unknown")
         if self.sha256 is not None:
@@ -207,7 +210,7 @@ def _parse_once(text: str) -> SealedMetadata:
     An audit reads ten thousand such. No digest and no round that the patterns below take can break a rule, and the
     marks cannot be in JSON, so that no other text has the same form.
     """
-    form = _ROUND.sub("\2", _HEX32_TEXT.sub("\1", _SHA256_TEXT.sub("\0", text)))
+    form = _DIFFERS.sub(lambda found: _MARKS[found.lastindex], text)
     if form in _good_forms:
         with contextlib.suppress(ValueError):
             return _sealed(json.loads(text), checked=True)

@@ -61,7 +61,7 @@ class Place:
 
 
 def is_private_folder(folder: Path) -> bool:
-    """Whether what stands in it is nobody else's business: it, or the folder that it is in, is one of those."""
+    """Whether what is in it is nobody else's business: it, or the folder that it is in, is one of those."""
     known = {PRIVATE: True, PENDING: True, SIMULATION: True, OUTBOX: False, PUBLIC: False, METRICS: False}
     whole = folder.absolute()
     return known.get(whole.name, known.get(whole.parent.name, False))

@@ -24,18 +24,20 @@ _LARGE = 1 << 20
 def prepare(path: Path, custody: Custody) -> None:
     """Called before the work, so that an hour of training is not lost to a name that is forbidden.
 
-    A file that leaves stands in an outbox, or waits to be released into it; a file that stays never does. A file that
+    A file that leaves goes into an outbox, or waits to be released into it; a file that stays never does. A file that
     is there already may have the very bytes that will come out; `any_file.refuse_other` tells more, where work is dear.
     """
     leaves = custody in ("outbound", "downlink")
     if leaves and not is_leaving(path):
         raise UsageError(
-            f"{path} would leave unrecorded: write it into a folder named outbox/ (its ledger stands beside it)."
+            f"{path} would leave unrecorded: write it into a folder named outbox/ (its ledger is beside it)."
         )
     if not leaves and is_leaving(path):
-        raise UsageError(f"{path}: a file that is {custody} may not stand in an outbox. Choose another --out.")
+        raise UsageError(f"{path}: a file that is {custody} may not be in an outbox. Choose another --out.")
     if deep_in_outbox(path):
-        raise UsageError(f"{path} lies inside an outbox: what leaves stands in it directly, all else elsewhere.")
+        raise UsageError(
+            f"{path} lies deeper inside an outbox: files that leave are directly in it, all others elsewhere."
+        )
 
 
 def prepare_private(path: Path) -> None:
@@ -47,9 +49,7 @@ def prepare_kept(path: Path, custody: Custody) -> None:
     """The same for whatever stays with one participant: private, or the server's own."""
     prepare(path, custody)
     if path.absolute().parent.name in (PUBLIC, METRICS):
-        raise UsageError(
-            f"{path}: a file that is {custody} may not stand in {path.parent.name}/. Choose another --out."
-        )
+        raise UsageError(f"{path}: a file that is {custody} may not be in {path.parent.name}/. Choose another --out.")
 
 
 def publish(path: Path, chunks: Sequence[bytes | memoryview], metadata: Metadata, *, force: bool) -> str:
@@ -66,7 +66,7 @@ def publish(path: Path, chunks: Sequence[bytes | memoryview], metadata: Metadata
             atomic.write(path, chunks, force=force, custody=metadata.custody)
             return digest()
         mode = file_mode(gate.destination(path), metadata.custody)
-        # Staged outside the outbox: whatever stands in there, even for a moment, has its entry.
+        # Staged outside the outbox: whatever is in there, even for a moment, has its entry.
         with atomic.staged(path, chunks, mode=mode, staging=path.absolute().parent.parent) as temporary:
             sha256 = digest()
             _send(temporary, path, sha256, metadata, force=force)

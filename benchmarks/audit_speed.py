@@ -31,7 +31,7 @@ from stages.audit import audit
 from stages.encode import encode
 from stages.methods.params.aggregation import MeanRule
 from stages.methods.params.encoding import DeltaEncoding
-from stages.recipes.files import message_file, model_file
+from stages.run_folder.files import message_file, model_file
 
 TITLE = "`audit` against `sha256sum`"
 

@@ -12,8 +12,8 @@ from stages.data.dataset_images import load_dataset
 from stages.data.images import to_pixels
 from stages.methods.params.fedavg import FedAvgTraining
 from stages.models.file import read_model, to_module
-from stages.recipes.files import TEST, data_file, model_file
 from stages.recipes.recipe import Recipe
+from stages.run_folder.files import TEST, data_file, model_file
 
 _EVALUATION_BATCH = 500
 

@@ -36,8 +36,8 @@ import certificates
 import homes
 import network
 
-from stages.recipes.files import message_file, model_file
 from stages.recipes.recipe import Recipe, change, load_recipe
+from stages.run_folder.files import message_file, model_file
 
 TITLE = "Over a SuperLink and SuperNodes"
 _SEED = 0

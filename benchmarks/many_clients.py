@@ -20,7 +20,7 @@ from measuring import Row, Setting, megabytes, seconds
 from process_tree import Usage
 
 from stages.federate.terms import FILE
-from stages.recipes.files import model_file
+from stages.run_folder.files import model_file
 
 TITLE = "Many clients, ten of them a round"
 _A_ROUND = 10

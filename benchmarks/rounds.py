@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from measuring import SHARED_DATA, TINY_NET, Row, Setting, compared
 
-from stages.recipes.files import model_file
 from stages.recipes.plan import plan, planned_clients
 from stages.recipes.recipe import Recipe, change, load_recipe
 from stages.recipes.runner import run
+from stages.run_folder.files import model_file
 
 if TYPE_CHECKING:
     from bare_loop import BareLoop

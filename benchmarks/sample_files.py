@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from artifacts.formats import tensors_file
 from artifacts.metadata import InputRef, Metadata
 from stages.execution.versions import versions
+from stages.methods.params.encoding import DeltaEncoding
 
 Weights = dict[str, NDArray[np.float32]]
 _LAYERS = 8
@@ -52,7 +53,7 @@ def about_message(client: str, round: int, model: str) -> Metadata:
         custody="outbound",
         client=client,
         round=round,
-        params={"method": "delta"},
+        params=DeltaEncoding().to_json(),
         inputs=(InputRef(role="model", kind="model", sha256=model),),
         disclosures=("update",),
         versions=versions("numpy"),

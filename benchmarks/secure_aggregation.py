@@ -34,7 +34,7 @@ from stages.secagg.mask import mask
 from stages.secagg.primitives import new_pair
 from stages.secagg.roster import read_roster
 from stages.secagg.session import read_session
-from stages.secagg.terms import Terms
+from stages.secagg.terms import SecaggTerms
 from stages.secagg.total import secure_sum
 from stages.secagg.unmask import confirm, unmask
 from stages.secagg.vectors import Vectors
@@ -104,16 +104,16 @@ class _Run:
         """Of the processor's time, which others on the machine do not change much: the sum of the steps' medians."""
         return sum(float(np.median(self.processor[step])) for step in steps)
 
-    def collect(self, step: str, to: str, who: list[str], terms: Terms | None = None) -> None:
+    def collect(self, step: str, to: str, who: list[str], terms: SecaggTerms | None = None) -> None:
         files = [self.up(name, step) for name in who]
         keys = None if step == "keys" else self.down("keys")
-        self.time("collect", lambda: collect(files, self.down(to), roster=self.roster, keys=keys, terms=terms))
+        self.time("collect", lambda: collect(files, self.down(to), roster=self.roster, keys=keys, params=terms))
 
     def mask(self) -> None:
         """Keys and shares of all clients, and the masked updates of those who have one."""
         for name in self.names:
             self.time("keys", lambda n=name: client_steps.keys(self.up(n, "keys"), round=1))  # type: ignore[misc]
-        self.collect("keys", "keys", self.names, Terms(range=1.0))
+        self.collect("keys", "keys", self.names, SecaggTerms(range=1.0))
         for name in self.names:
             self.time(
                 "shares",

@@ -78,7 +78,7 @@ class _Notes(logging.Handler):
     """What artifacts have to say beside their results, on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(renamed(record.getMessage()), err=True)
+        complain(record.getMessage())
 
 
 def run(arguments: list[str] | None = None) -> int:

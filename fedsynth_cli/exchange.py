@@ -1,6 +1,6 @@
 """The files of one command by URL: what is read is fetched before, what was written is put after.
 
-Copies stand in a private folder under the names that they have in their stores, so that whoever reads `private/` or a
+Copies are in a private folder under the names that they have in their stores, so that anyone who reads `private/` or a
 client's name from a path finds it there.
 """
 
@@ -93,7 +93,7 @@ class Exchange:
         names = [name for name in sorted(now, key=now.__getitem__) if self._before.get(name) != now[name]]
         new = {self._folder / name: self._remote(self._folder / name) for name in names}
         try:
-            # A picture is as private as the numbers beside it; in a run folder each file stands in its own place.
+            # A picture is as private as the numbers beside it; in a run folder each file is in its own place.
             private = self._private or any(_says_private(path) for path in new if not self._in_folder(path))
             for path, remote in new.items():
                 refuse_leaving(remote)

@@ -46,7 +46,7 @@ ServerKey = Annotated[
     KEPT,
     typer.Option("--key", help="The server's key; else server.key in its private/.", show_default=False),
 ]
-Roster = Annotated[Path, typer.Option("--roster", help="The verify keys of everybody.", show_default=False)]
+RosterFile = Annotated[Path, typer.Option("--roster", help="The verify keys of everybody.", show_default=False)]
 Device = Annotated[
     str,
     typer.Option("--device", help="Where torch runs.", click_type=click.Choice(["auto", "cpu", "cuda", "mps"])),
@@ -87,7 +87,7 @@ P = TypeVar("P", bound=HyperParameters)
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenOptions:
     """What was said about the hyper-parameters: flags, params file, preset."""
 
     command: str
@@ -139,7 +139,7 @@ def numbers(text: str | None, flag: str, most: int = 10_000_000) -> list[int]:
 def hyper_options(
     command: str, declared: type[HyperParameters] | Variants[Any]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command one option for each declared field, `--params` and `--preset`; it receives `given: Given`."""
+    """Give a command an option for each declared field, `--params` and `--preset`; it receives them as `given`."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(function, include_extras=True)
@@ -155,7 +155,7 @@ def hyper_options(
 
         def wrapper(**values: Any) -> None:
             flags = {name: values.pop(name) for name in fields}
-            given = Given(command, flags, values.pop("params"), values.pop("preset"))
+            given = GivenOptions(command, flags, values.pop("params"), values.pop("preset"))
             function(**values, given=given)
 
         positional = [p for p in own if p.kind is not inspect.Parameter.KEYWORD_ONLY]

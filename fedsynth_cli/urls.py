@@ -53,7 +53,7 @@ def refuse_at_home(command: str | None, words: Sequence[str]) -> None:
     if command in AT_HOME and any(is_url(text) for text in texts):
         raise UsageError(
             f"fedsynth {command} works in a participant's own folder, with its key and ledgers, and takes no URL. Give "
-            "a path; copy what stands in the outbox afterwards."
+            "a path; copy what is in the outbox afterwards."
         )
 
 

@@ -6,10 +6,9 @@ A file costs ∞ unless its events cover every byte of it that depends on privat
 from __future__ import annotations
 
 import csv as csv_format
-import dataclasses
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +22,14 @@ from stages.privacy.accountant import (
     Accountant,
     Epsilon,
     Orders,
-    across,
     adjacency_of,
     calibrated,
     epsilon,
     planned,
 )
-from stages.privacy.events import Adjacency, PrivacyEvent, alone, distinct
+from stages.privacy.events import UNITS, Adjacency, alone, distinct
+from stages.privacy.utility import Setting, utility
+from stages.run_folder.totals import epsilon_after, epsilon_json, events_for, one_number, total_for, uncovered
 
 if TYPE_CHECKING:
     from stages.run_folder.charges import Charged  # `plan` reads no file, and pyarrow takes a third of a second to load
@@ -46,11 +46,13 @@ def account(
     orders: Orders = "fine",
     csv: Path | None = None,
     picture: Path | None = None,
+    person: bool = False,
     force: bool = False,
     report: Report = silent,
 ) -> Summary:
     """ε for each client and unit, of files, of a participant's folder or of a whole run.
 
+    `person` adds one number for each unit that anyone may want to protect, over all that left (`one_number`).
     Any list of Rényi orders gives a bound. The fine one is the lowest; `papers` gives the figures that papers print.
     """
     _prepare(csv, picture, delta)
@@ -67,11 +69,13 @@ def account(
                 curve += _curve(who, unit, files, delta, orders)
             report(number, len(groups), who)
         units = {unit for _, unit in groups} - {""}
-        totals = [_total(unit, groups, delta, orders) for unit in sorted(units)]
+        totals = [total_for(unit, groups, delta, orders) for unit in sorted(units)]
+        everyone = {"units": [one_number(unit, groups, delta, orders) for unit in UNITS]} if person else {}
     except ValueError as error:
         raise InputError(f"{error}.") from error
     _write(csv, picture, curve, delta, force=force)
-    return {"delta": delta, "orders": orders, "clients": rows, "across_clients": totals, "notes": found.notes}
+    found_for = {"clients": rows, "across_clients": totals, **everyone}
+    return {"delta": delta, "orders": orders, **found_for, "notes": found.notes}
 
 
 def plan(
@@ -85,6 +89,9 @@ def plan(
     adjacency: Adjacency = "add-or-remove",
     participation: float | None = None,
     by: Accountant = "pld",
+    dimension: int | None = None,
+    clip_norm: float | None = None,
+    batch_size: float | None = None,
     orders: Orders = "fine",
     csv: Path | None = None,
     picture: Path | None = None,
@@ -94,6 +101,7 @@ def plan(
 
     `participation` adds what FedLAP-DP's Theorem A.8 says with its two rates, q₁ = C·q for the first step of a round.
     That is a calculation only: whoever sees the outbox sees who took part (privacy contract, rule 4), so q₁ = q₂ here.
+    `dimension`, `clip_norm` and `batch_size` (qN) together add what the noise leaves of a signal (`privacy.utility`).
     """
     _prepare(csv, picture, delta)
     if (noise_multiplier is None) == (target_epsilon is None):
@@ -121,6 +129,20 @@ def plan(
             charges = [(participation * sampling_rate, sigma, rounds)]
             charges += [(sampling_rate, sigma, rounds * (steps - 1))] if steps > 1 else []
             two_rates = {"rdp": renyi.epsilon(charges, delta), "guarantee": False}
+        useful = None
+        if dimension is not None and clip_norm is not None and batch_size is not None:
+
+            def noise_for(count: int) -> float:
+                """With the same ε over so many steps."""
+                return calibrated(
+                    result.by(by), delta=delta, sampling_rate=sampling_rate, steps=count, adjacency=adjacency, by=by
+                )
+
+            setting = Setting(
+                dimension=dimension, clip_norm=clip_norm, noise_multiplier=sigma, batch_size=batch_size,
+                steps=rounds * steps,
+            )  # fmt: skip
+            useful = utility(setting, noise_for)
         curve: list[CurveRow] = []
         if csv is not None or picture is not None:
             curve = [("plan", "record", r, after(r), after(r)) for r in thinned(range(1, rounds + 1))]
@@ -137,6 +159,7 @@ def plan(
         "adjacency": adjacency,
         "theorem_a8": two_rates,
         "calibrated_by": by if target_epsilon is not None else None,
+        "utility": useful,
     }
 
 
@@ -152,36 +175,9 @@ def _groups(charged: Sequence[Charged]) -> dict[tuple[str, str], list[Charged]]:
     return groups
 
 
-def _events(files: Iterable[Charged], unit: str) -> list[PrivacyEvent]:
-    return distinct(event for file in files for event in _of_unit(file, unit))
-
-
-def _of_unit(file: Charged, unit: str) -> list[PrivacyEvent]:
-    """The file's events as events about this unit. One about whole clients holds for records too, with half the noise.
-
-    A record that comes or goes changes what its client contributes, by up to 2C. The other way there is none: whatever
-    was noised for single records has no ε for whole clients (`_uncovered`).
-    """
-    if unit != "record":
-        return [event for event in file.events if event.unit == unit]
-    return [e if e.unit == "record" else _for_records(e) for e in file.events]
-
-
-def _for_records(event: PrivacyEvent) -> PrivacyEvent:
-    """An event about whole clients, as one about their records; its draw keeps amplifying one release alone."""
-    return dataclasses.replace(event, unit="record", noise_multiplier=event.noise_multiplier / 2)
-
-
-def _uncovered(file: Charged, unit: str) -> str:
-    """Why the file has no ε for this unit: noise for single records does not hide a client."""
-    if not file.uncovered and unit == "client" and any(event.unit == "record" for event in file.events):
-        return "some of its noise is for single records, not for whole clients"
-    return file.uncovered
-
-
 def _row(who: str, unit: str, files: Sequence[Charged], delta: float, orders: Orders) -> dict[str, Any]:
-    events = _events(files, unit)
-    uncovered = [{"file": file.where, "why": why} for file in files if (why := _uncovered(file, unit))]
+    events = events_for(files, unit)
+    bare = [{"file": file.where, "why": why} for file in files if (why := uncovered(file, unit))]
     rest = epsilon(events, delta=delta, orders=orders)
     return {
         "client": who,
@@ -190,47 +186,20 @@ def _row(who: str, unit: str, files: Sequence[Charged], delta: float, orders: Or
         "trusted": sorted({event.trust for event in events}),
         "files": len(files),
         "events": len(events),
-        "epsilon": epsilon_json(INFINITE if uncovered else rest),
-        "rest": epsilon_json(rest) if uncovered and events else None,
+        "epsilon": epsilon_json(INFINITE if bare else rest),
+        "rest": epsilon_json(rest) if bare and events else None,
         "alone": (
             epsilon_json(_alone(files, unit, delta, orders))
             if who != "server" and any(e.shares > 1 for e in events)
             else None
         ),
-        "uncovered": uncovered,
+        "uncovered": bare,
     }
 
 
 def _alone(files: Sequence[Charged], unit: str, delta: float, orders: Orders) -> Epsilon:
     """ε to someone who sees the files one by one, with no more noise than each carries."""
-    return epsilon([alone(event) for event in _events(files, unit)], delta=delta, orders=orders)
-
-
-def _total(unit: str, groups: dict[tuple[str, str], list[Charged]], delta: float, orders: Orders) -> dict[str, Any]:
-    """Over all that left (rules 5 and 31): the maximum if people are disjoint, else the composition.
-
-    What the server added noise to is one more release of everybody's data. Its other events are the clients' own, and
-    count here only where no client's files are at hand.
-    """
-    clients = {who: files for (who, _), files in groups.items() if who != "server"}
-    server = next((files for (who, _), files in groups.items() if who == "server"), [])
-    noised = [event for event in _events(server, unit) if event.trust == "server" or not clients]
-    each = [[*_events(files, unit), *noised] for files in clients.values()] or [noised]
-    disjoint, together = across(each, delta=delta, orders=orders, of_all=noised)
-    bare = [(file, why) for files in (*clients.values(), server) for file in files if (why := _uncovered(file, unit))]
-    if bare:
-        disjoint, together = INFINITE, INFINITE
-    sent_on = INFINITE if any(_uncovered(file, unit) for file in server) else epsilon(
-        _events(server, unit), delta=delta, orders=orders
-    )  # fmt: skip
-    return {
-        "unit": unit,
-        "if_disjoint": epsilon_json(disjoint),
-        "if_one_is_in_all": epsilon_json(together),
-        # To all but the server, which is trusted with what the clients sent: what it sent on, by all of its events.
-        "trusting_the_server": epsilon_json(sent_on) if server else None,
-        "why": f"{bare[0][0].where}: {bare[0][1]}" if bare else None,
-    }
+    return epsilon([alone(event) for event in events_for(files, unit)], delta=delta, orders=orders)
 
 
 def _curve(who: str, unit: str, files: Sequence[Charged], delta: float, orders: Orders) -> list[CurveRow]:
@@ -238,15 +207,6 @@ def _curve(who: str, unit: str, files: Sequence[Charged], delta: float, orders: 
     for number in thinned(sorted({file.round for file in files})):
         rows.append((who, unit, number, *epsilon_after(files, unit, number, delta, orders)))
     return rows
-
-
-def epsilon_after(
-    files: Sequence[Charged], unit: str, number: int, delta: float, orders: Orders = "fine"
-) -> tuple[Epsilon, Epsilon]:
-    """ε of the files of the first `number` rounds, and of those of their events that there are."""
-    so_far = [file for file in files if file.round <= number]
-    rest = epsilon(_events(so_far, unit), delta=delta, orders=orders)
-    return (INFINITE if any(_uncovered(file, unit) for file in so_far) else rest), rest
 
 
 def thinned(rounds: Sequence[int]) -> list[int]:
@@ -276,8 +236,8 @@ def _write(csv: Path | None, picture: Path | None, curve: Sequence[CurveRow], de
     if picture is not None:
         from stages.pictures.epsilon import Line, epsilon_picture
 
-        # One picture, of one unit: of records, if there are any.
-        unit = "record" if any(row[1] == "record" for row in curve) else "client"
+        # One picture, of one unit: the smallest.
+        unit = next((unit for unit in UNITS if any(row[1] == unit for row in curve)), "client")
         lines = []
         for who in dict.fromkeys(row[0] for row in curve):
             mine = [row for row in curve if row[0] == who and row[1] in (unit, "")]
@@ -286,8 +246,3 @@ def _write(csv: Path | None, picture: Path | None, curve: Sequence[CurveRow], de
                 infinite = math.isinf(mine[-1][3].pld)
                 lines.append(Line([r[2] for r in mine], [e.pld for e in rests], [e.rdp for e in rests], infinite))
         atomic.write(picture, [epsilon_picture(lines, unit=unit, delta=delta)], force=force)
-
-
-def epsilon_json(value: Epsilon) -> dict[str, float | str]:
-    """Numbers; «inf» where there is none, which JSON has no number for."""
-    return {name: "inf" if math.isinf(v) else v for name, v in (("pld", value.pld), ("rdp", value.rdp))}

@@ -8,40 +8,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from artifacts.digests import canonical_json
 from artifacts.errors import InputError
 from artifacts.kinds import DATASET_PARAMS
-from artifacts.metadata import Metadata, MetadataError, check_client_name
-from stages.hyperparameters import HyperParameters, PluginRecord
+from artifacts.metadata import Metadata
+from stages.catalogue import COMMANDS
+from stages.hyperparameters import PluginRecord, stated
 from stages.methods.params.encoding import DeltaEncoding
-from stages.methods.params.synthesis import Labels, Sampler
-from stages.models.file import SHAPE, network_params
+from stages.methods.params.synthesis import Synthesis
+from stages.nets.params import SHAPE, network_params
 from stages.plugins import records
 from stages.registry import ENCODERS, GENERATORS, NETWORKS, RULES
 
-# By stage that has no registry of its own: the kinds that it may send, and by which method.
-_CLIENTS: dict[str, dict[str, tuple[str | None, ...]]] = {
-    "sign": {"envelope": (None,)},
-    "receipt": {"head": ("ask",)},
-    "secagg": {
-        "secagg-keys": ("keys",), "secagg-shares": ("shares",), "secagg-masked": ("mask",),
-        "secagg-survivors": ("confirm",), "secagg-unmask": ("unmask",),
-    },
-}  # fmt: skip
-_SERVER = {
-    "shuffle": ("dataset",), "sign": ("envelope",), "receipt": ("receipt",),
-    "secagg": ("secagg-keys", "secagg-shares", "secagg-survivors"),
-}  # fmt: skip
-# Secure aggregation: who, by name, and how numbers are written.
-_NAMES = {"senders", "receivers", "peers", "survivors", "dropped", "signers", "clients"}
-_NUMBERS = {"step", "most", "threshold", "modulus", "range", "bits"}
-_SIGNATURE = re.compile("[0-9a-f]{128}")
 _LIBRARIES = {"fedsynth", "torch", "numpy", "scipy", "pyarrow", "pillow", "diffusers", "cryptography"}
-_VERSION = re.compile(r"[0-9A-Za-z.+_-]{1,40}")
+# PEP 440, normalised, with the builds of torch: a version that says more than a version is none.
+_NUMBER = "(0|[1-9][0-9]{0,3})"
+_VERSION = re.compile(
+    rf"{_NUMBER}(\.{_NUMBER}){{0,3}}((a|b|rc){_NUMBER})?(\.post{_NUMBER})?(\.dev{_NUMBER})?"
+    r"(\+(cpu|cu[0-9]{2,3}|rocm[0-9](\.[0-9]){0,2}|xpu))?"
+)
 
 
 def undeclared(metadata: Metadata) -> str | None:
@@ -51,16 +40,21 @@ def undeclared(metadata: Metadata) -> str | None:
             return f"its versions name {name!r}, which made no file of fedsynth"
     if metadata.arithmetic is not None and "torch" not in metadata.versions:
         return "it names a processor, but torch, whose results depend on that, did not make it"
-    stage, method, kind = metadata.stage, metadata.method, metadata.kind
+    stage, method, kind, plugins = metadata.stage, metadata.method, metadata.kind, records()
     if metadata.custody == "outbound":
-        methods = _of_clients(stage, kind)
+        methods = _methods(stage, kind, plugins)
         if not methods:
             return f"no stage {stage!r} of a client makes a {kind}"
         if method not in methods:
             return f"a {kind} is made by {' or '.join(map(str, methods))}, not by {method!r}"
     elif kind not in _of_server(stage):
         return f"no stage {stage!r} of the server sends a {kind}"
-    return _misspelt(stage, method, canonical_json(dict(metadata.params)), records())
+    return _misspelt(stage, method, canonical_json(dict(metadata.params)), plugins)
+
+
+@lru_cache  # an audit asks for every file
+def _methods(stage: str, kind: str, _plugins: tuple[str, ...]) -> tuple[str | None, ...]:
+    return _of_clients(stage, kind)
 
 
 def _of_clients(stage: str, kind: str) -> tuple[str | None, ...]:
@@ -68,9 +62,8 @@ def _of_clients(stage: str, kind: str) -> tuple[str | None, ...]:
     if stage == "encode":
         makers = [declared for declared in ENCODERS.classes if declared.kind == kind]
         return tuple(word for declared in makers for word in ENCODERS.words_of(declared))
-    if stage == "synthesize":
-        return GENERATORS.words if kind == "dataset" else ()
-    return _CLIENTS.get(stage, {}).get(kind, ())
+    commands = [command for command in COMMANDS.values() if command.stage == stage and kind in command.client_sends]
+    return GENERATORS.words if commands and stage == "synthesize" else tuple(command.method for command in commands)
 
 
 def _of_server(stage: str) -> tuple[str, ...]:
@@ -79,7 +72,7 @@ def _of_server(stage: str) -> tuple[str, ...]:
         return tuple(declared.kind for declared in ENCODERS.classes if declared.by_server)
     if stage == "aggregate":
         return tuple(kind for declared in RULES.classes for kind in declared.writes if kind != "update")
-    return _SERVER.get(stage, ())
+    return tuple(kind for command in COMMANDS.values() if command.stage == stage for kind in command.server_sends)
 
 
 def check_params(path: Path, metadata: Metadata) -> None:
@@ -101,13 +94,15 @@ def _misspelt(stage: str, method: str | None, text: str, _plugins: tuple[str, ..
             case "encode":
                 if params.get("method") != method:
                     raise ValueError(f"its method is {method!r}, but its parameters are those of another")
-                _check_spelt(ENCODERS.from_mapping(params), params)
+                stated(ENCODERS, params)
             case "synthesize":
-                _check_synthesis(params)
+                _check_synthesis(params, method)
             case "shuffle":
                 _check_names(params, DATASET_PARAMS)
             case "secagg":
-                _check_secagg(params)
+                # The rest is declared by the kinds, and read so: no file with other parameters is read at all.
+                if params.get("encoding"):
+                    stated(DeltaEncoding, params["encoding"])
             case "sign" | "receipt":
                 _check_names(params, set())
             case "aggregate":
@@ -115,7 +110,7 @@ def _misspelt(stage: str, method: str | None, text: str, _plugins: tuple[str, ..
                 own = {name: value for name, value in params.items() if name not in network}
                 if own.get("rule") != method:
                     raise ValueError(f"its method is {method!r}, but its parameters are those of another")
-                _check_spelt(RULES.from_mapping(own), own)
+                stated(RULES, own)
                 known = set().union(*(declared.names() for declared in NETWORKS.classes))
                 _check_names(network, set(SHAPE) | {f"net_{name}" for name in {*known, "plugin"}})
                 if not all(isinstance(value, str | int | float | bool) for value in params.values()):
@@ -125,41 +120,14 @@ def _misspelt(stage: str, method: str | None, text: str, _plugins: tuple[str, ..
     return None
 
 
-def _check_spelt(declared: HyperParameters, params: Mapping[str, Any]) -> None:
-    spelt = declared.to_json()
-    wrong = sorted(name for name in params if name not in spelt or spelt[name] != params[name])
-    if wrong:
-        raise ValueError(f"{wrong[0]!r} is not as the stage spells it")
-
-
-def _check_synthesis(params: Mapping[str, Any]) -> None:
+def _check_synthesis(params: Mapping[str, Any], family: str | None) -> None:
     _check_names(params, DATASET_PARAMS | {"labels", "sampler", "sampling_steps", "picked"})
-    if params.get("labels") not in get_args(Labels):
-        raise ValueError(f"labels {params.get('labels')!r}")
-    if "sampler" in params and params["sampler"] not in get_args(Sampler):
-        raise ValueError(f"sampler {params['sampler']!r}")
-    if type(params.get("sampling_steps", 1)) is not int or params.get("picked", True) is not True:
-        raise ValueError("sampling_steps or picked")
-
-
-def _check_secagg(params: Mapping[str, Any]) -> None:
-    _check_names(params, _NAMES | _NUMBERS | {"encoding", "signature"})
-    for name, value in params.items():
-        if name in _NAMES and not (isinstance(value, list) and all(isinstance(v, str) and _is_name(v) for v in value)):
-            raise ValueError(f"{name!r} is not a list of clients")
-        if name in _NUMBERS and type(value) not in (int, float):
-            raise ValueError(f"{name!r} is not a number")
-    if not _SIGNATURE.fullmatch(str(params.get("signature", "0" * 128))):
-        raise ValueError("'signature' is none")
-    if params.get("encoding"):
-        DeltaEncoding.from_mapping(params["encoding"])
-
-
-def _is_name(text: str) -> bool:
-    try:
-        return bool(check_client_name(text))
-    except MetadataError:
-        return False
+    if params.get("picked", True) is not True:
+        raise ValueError("'picked' is neither true nor absent")
+    # How many images of which classes there are, the rows themselves say.
+    own = {name: value for name, value in params.items() if name in Synthesis.names()}
+    rows = {"label_list": "0"} if own.get("labels") == "given" else {"count": 1}
+    stated(Synthesis, own | rows, {"family": family})
 
 
 def _check_names(params: Mapping[str, Any], allowed: set[str]) -> None:

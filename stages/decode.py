@@ -26,7 +26,7 @@ def decode(model: Path, message: Path, out: Path, *, apply: bool = False, force:
     refuse_one_share(message, source.metadata)
     custody: Custody = "private" if at_client else "downlink" if apply and is_leaving(out) else "server"
     if apply and KINDS[source.metadata.kind].encoded and not is_leaving(out):
-        # Whoever has the model and the proxy can make this: the same file everywhere, byte for byte.
+        # Anyone who has the model and the proxy can make this: the same file everywhere, byte for byte.
         custody = "public"
     prepare(out, custody)
     round = round_of(start) + 1

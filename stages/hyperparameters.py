@@ -270,6 +270,22 @@ class Variants(Generic[H]):
         return declared.from_mapping(given, facts)
 
 
+def stated(declared: type[H] | Variants[H], values: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> H:
+    """The parameters as a file states them: every one that had an effect, spelt as its stage spells it.
+
+    Of a file that leaves one out nobody could say how it was made: it is refused (`ValueError`).
+    """
+    made = declared.from_mapping(values, facts)
+    said = made.to_json()
+    silent = sorted(said.keys() - values.keys())
+    if silent:
+        raise ValueError(f"it does not say {silent[0]!r}, which had an effect (here {said[silent[0]]!r})")
+    wrong = sorted(name for name in values if repr(said.get(name)) != repr(values[name]))  # 1 is not 1.0
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is not as the stage spells it")
+    return made
+
+
 def _by_name(values: Any) -> dict[str, Any]:
     """Parameters come from files too: whatever is no mapping of names is refused here."""
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):

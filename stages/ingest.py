@@ -37,6 +37,7 @@ class Reading:
     channels: int | None = None
     image_column: str | None = None
     label_column: str | None = None
+    unit_column: str | None = None
 
 
 def ingest(
@@ -47,7 +48,8 @@ def ingest(
 
     `like`, a public dataset, or `schema`, a file that was agreed on, fixes classes and image size. The result says so,
     and only then may it be trained on (privacy contract, rule 28). What files of fedsynth's among the source cost and
-    told goes with their images (rule 30).
+    told goes with their images (rule 30). `reading.unit_column` names whose each row is: people become numbers, which
+    stay in the private file, and `--unit person` protects all that one of them has (rule 32).
     """
     folder = out.absolute().parent.name
     if folder not in (PRIVATE, _PUBLIC):
@@ -55,18 +57,19 @@ def ingest(
     custody: Custody = "private" if folder == PRIVATE else "public"
     owner = client_of(out, client) if custody == "private" else None
     prepare(out, custody)
+    if reading.unit_column is not None and custody == "public":
+        raise UsageError("--unit-column says whose each row is, which stays private: write into NAME/private/.")
     if like is not None and schema is not None:
         raise UsageError("--like and --schema both say what the classes are: give one.")
     given = like or schema
     fixed = None if given is None else schema_like(given) if like is not None else read_schema(given)
     loaded = load(
         source, image_size=reading.image_size, channels=reading.channels, image_column=reading.image_column,
-        label_column=reading.label_column,
+        label_column=reading.label_column, unit_column=reading.unit_column,
     )  # fmt: skip
     past = _past(loaded.origins, custody, source)
-    # Whom a row belongs to is no business of any stage after this.
     found = loaded.train
-    content = LabelledImages(found.images, found.labels, found.class_names)
+    content = LabelledImages(found.images, found.labels, found.class_names, units=found.units)
     if fixed is not None:
         content = _fitted(content, fixed, source, str(given))
     metadata = replace(
@@ -115,4 +118,4 @@ def _fitted(content: LabelledImages, schema: Schema, source: str, given: str) ->
     if unknown:
         raise InputError(f"{source} has the class {unknown[0]!r}, which {given} does not know: {', '.join(number)}.")
     numbers = np.array([number.get(name, -1) for name in content.class_names], dtype=np.int64)
-    return LabelledImages(content.images, numbers[content.labels], schema.class_names)
+    return LabelledImages(content.images, numbers[content.labels], schema.class_names, units=content.units)

@@ -47,11 +47,10 @@ def init_model(
             try_training(module, shape)
     except ValueError as error:
         raise UsageError(f"--arch {params.arch}: {error}.") from error
-    inputs: tuple[InputRef, ...] = ()
-    left: list[str] = []
-    if weights is not None:
-        digest, left = fill_from(module, weights)
-        inputs = (InputRef(role="weights", kind="model", sha256=digest),)
+    filled = fill_from(module, weights) if weights is not None else None
+    inputs = (InputRef(role="weights", kind="model", sha256=filled.sha256),) if filled is not None else ()
+    # A model that a server sent was made from private data: what that cost and told goes with its weights.
+    origin = filled.origin if filled is not None else None
     tensors = {name: tensor.numpy() for name, tensor in file_tensors(module).items()}
     metadata = Metadata(
         kind="model",
@@ -63,6 +62,9 @@ def init_model(
         seed=seed,
         versions=versions("torch"),
         arithmetic=arithmetic(torch.device("cpu")),
+        privacy=origin.privacy if origin is not None else (),
+        disclosures=origin.disclosures if origin is not None else (),
+        simulation=origin is not None and origin.simulation,
     )
     digest = tensors_file.write(out, tensors, metadata, force=force)
     return {
@@ -71,5 +73,5 @@ def init_model(
         "arch": params.arch,
         "parameters": sum(p.numel() for p in module.parameters()),
         "trained": sum(p.numel() for p in trained(module).values()),
-        **({"not_in_weights": left} if weights is not None else {}),
+        **({"not_in_weights": filled.left} if filled is not None else {}),
     }

@@ -15,7 +15,7 @@ from stages.execution.progress import Summary
 def keygen(out: Path, *, force: bool = False) -> Summary:
     """Write 32 random bytes, mode 0600."""
     if is_leaving(out):
-        raise UsageError(f"{out}: a key never stands in an outbox. Write it into private/.")
+        raise UsageError(f"{out}: a key may not be in an outbox. Write it into private/.")
     if force or not out.exists():
         settle(out, keys.generate(), force=force)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages
 from stages.data.mixing import hold_out, mix
 from stages.data.params import PartitionParams
+from stages.data.people import one_row_each, rows_of
 from stages.data.schemes import Rows, divide, split_test
 from stages.data.sources import load, plugin_of
 from stages.execution.progress import Report, Summary, silent
@@ -27,6 +29,7 @@ from stages.execution.randomness import numpy_stream
 from stages.execution.versions import versions
 from stages.keygen import settle
 from stages.pictures.class_counts import class_counts_picture
+from stages.run_folder.files import numbered_clients
 
 CENTRAL = "central"
 """The party without data of its own that `--central` makes a place for; it trains on what others send."""
@@ -49,12 +52,12 @@ def partition(
     """
     run = RunFolder(out)
     record = run.simulation / "partition.json"
-    replace = force or not _is_done(record, source, params, seed)
     found = load(
         source,
         root=root,
         download=download,
         id_column=params.id_column,
+        unit_column=params.unit_column,
         by=params.by,
         image_size=params.image_size,
         channels=params.channels,
@@ -62,6 +65,8 @@ def partition(
         label_column=params.label_column,
         emnist_split=params.emnist_split,
     )
+    params = dataclasses.replace(params, **found.read_by)
+    replace = force or not _is_done(record, source, params, seed)
     strange = next((about for about in found.origins if about.custody != "public"), None)
     if strange is not None:
         raise InputError(
@@ -70,16 +75,21 @@ def partition(
         )
     try:
         train, test = (found.train, found.test) if found.test is not None else _test_set(found.train, params, seed)
-        parts = divide(train, params, numpy_stream(seed, stage="partition", of="clients"))
+        # What is dealt out: rows, or people with all that they have.
+        dealt = train if train.units is None else one_row_each(train)
+        parts = divide(dealt, params, numpy_stream(seed, stage="partition", of="clients"))
     except ValueError as error:
         raise UsageError(f"--scheme {params.scheme}: {error}.") from error
-    names = _client_names(train, parts, params)
+    names = _client_names(dealt, parts, params)
     if params.mix:
         parts = mix(parts, params.mix, numpy_stream(seed, stage="partition", of="mixing"))
-    kept, held_out = _held_out(names, parts, params, seed)
+    kept, held_out = (
+        {name: rows_of(train, some) for name, some in each.items()} for each in _held_out(names, parts, params, seed)
+    )
     strangers = sorted(set(run.client_names()) - set(names) - ({CENTRAL} if params.central else set()))
     if strangers:
         raise InputError(f"{run.clients} holds the client {strangers[0]!r} of another partition. Choose another --out.")
+    test = dataclasses.replace(test, units=None)
     _write(run.public / "test.parquet", test, "public", None, params, seed, force=replace)
     settle(run.server.key, keys.simulated(seed, "server"), force=replace)
     with atomic.explained(run.server.outbox):
@@ -155,21 +165,16 @@ def _held_out(
 
 
 def _test_set(data: LabelledImages, params: PartitionParams, seed: int) -> tuple[LabelledImages, LabelledImages]:
-    """The public test set. With natural ids whole ids are held out: nobody stands on both sides."""
+    """The public test set. With natural ids whole ids are held out, else whole people: nobody is on both sides."""
     rng = numpy_stream(seed, stage="partition", of="test split")
+    count = len(data if data.units is None else one_row_each(data))  # which refuses whoever is at two places
     if params.scheme != "natural" or data.ids is None:
-        kept, held_out = split_test(len(data), params.test_fraction, rng)
+        kept, held_out = (rows_of(data, some) for some in split_test(count, params.test_fraction, rng))
         return data.take(kept), data.take(held_out)
     people = sorted(set(data.ids))
     _, chosen = split_test(len(people), params.test_fraction, rng)
     public = np.isin(np.array(data.ids), [people[index] for index in chosen])
     return data.take(np.flatnonzero(~public)), data.take(np.flatnonzero(public))
-
-
-def numbered_clients(count: int) -> list[str]:
-    """`00`, `01`, … as wide as needed, so that names sort as numbers do."""
-    width = max(2, len(str(count - 1)))
-    return [f"{number:0{width}}" for number in range(count)]
 
 
 def _client_names(train: LabelledImages, parts: list[Rows], params: PartitionParams) -> list[str]:

@@ -29,7 +29,7 @@ _RULE = {"kinds", "max_bytes", "disclosures", "epsilon"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class PolicyRule:
     """`epsilon` is the most that everything which left may cost with this file; ∞ lets files without noise pass."""
 
     kinds: frozenset[str]
@@ -38,7 +38,7 @@ class Rule:
     epsilon: float | None
 
     @classmethod
-    def from_mapping(cls, values: Any) -> Rule:
+    def from_mapping(cls, values: Any) -> PolicyRule:
         if not isinstance(values, Mapping) or not values.keys() <= _RULE:
             raise ValueError(f"a rule has the keys {', '.join(sorted(_RULE))}; found {values!r}")
         kinds = _words(values, "kinds", {name for name, kind in KINDS.items() if _may_leave(kind.custodies)})
@@ -73,7 +73,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Policy:
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
     delta: float | None
 
     def judge(self, file: Whole, cost: Callable[[float], float]) -> tuple[int | None, str]:
@@ -94,7 +94,7 @@ NO_RULES = Policy((), None)
 
 def read_policy(path: Path) -> Policy:
     """The policy, or `InputError`: one that is not understood lets nothing out."""
-    from stages.recipes.params_file import read_mapping
+    from artifacts.formats.plain_data import read_mapping
 
     try:
         values = read_mapping(path)
@@ -103,7 +103,7 @@ def read_policy(path: Path) -> Policy:
             raise ValueError("it has a list of rules, and delta")
         if delta is not None and (type(delta) is not float or not 0 < delta < 1):
             raise ValueError(f"delta must lie between 0 and 1 (written with a point: 1.0e-5), found {delta!r}")
-        parsed = tuple(Rule.from_mapping(rule) for rule in rules)
+        parsed = tuple(PolicyRule.from_mapping(rule) for rule in rules)
         if delta is None and any(rule.epsilon is not None and math.isfinite(rule.epsilon) for rule in parsed):
             raise ValueError("a rule with a finite epsilon needs delta")
     except (ValueError, FedsynthError) as error:

@@ -88,8 +88,8 @@ class Waiting:
 
     def _total(self, delta: float) -> float:
         """ε of everything that left, and of this file, for the unit that it costs most; by PLD."""
-        from stages.account import epsilon_after
         from stages.run_folder.charges import read_charges
+        from stages.run_folder.totals import epsilon_after
 
         before = [self.place.base] if self.place.outbox.is_dir() else []
         charged = read_charges([*before, self.path]).charged

@@ -1,7 +1,7 @@
 """`sample-clients`: who takes part in a round, by a secret Poisson sample of the server's.
 
 Amplification by sampling holds only against those who cannot see who was drawn (privacy contract, rule 4): the list is
-the server's own, is derived from its key, and stands in no downlink file.
+the server's own, is derived from its key, and is in no downlink file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`shuffle`: the clients' synthetic datasets, mixed over all contributors and split into parts (Fedssyn, lines 8–9).
 
-The images never stand in memory as a whole: of each row a few numbers do, the image itself goes through a file. No
+The images are never in memory as a whole: of each row a few numbers are, the image itself goes through a file. No
 row's origin can be told from its part, its place in it, the row groups or the metadata.
 """
 
@@ -18,6 +18,7 @@ from artifacts.digests import sha256_file, sha256_hex
 from artifacts.errors import InputError, UsageError
 from artifacts.formats import dataset_file, dataset_stream
 from artifacts.formats.dataset_stream import DatasetStream
+from artifacts.formats.parquet_layout import ROWS_PER_GROUP
 from artifacts.kinds import DATASET_PARAMS
 from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
@@ -26,11 +27,12 @@ from artifacts.publish import prepare, publish_staged
 from artifacts.writing import atomic, scratch
 from stages.data.png import check_plain
 from stages.data.spill import Plan, Spill
+from stages.declared import check_params
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.randomness import numpy_stream
 from stages.execution.versions import versions
 from stages.models.next_model import events_of, recording
-from stages.partition import numbered_clients
+from stages.run_folder.files import numbered_clients
 
 _PART = re.compile(r"synthetic-[0-9]+\.parquet")
 _SPILL = "shuffle"
@@ -122,13 +124,12 @@ def _contributor(found: DatasetStream) -> str:
         )
     if metadata.custody != "outbound" or metadata.client is None:
         raise InputError(f"{path} is a {metadata.custody} dataset; one that a client sent (outbound) is needed.")
+    check_params(path, metadata)
     place = Place.of(path)
     if place is not None and place.outbox == path.absolute().parent and place.base.parent.name == "clients":
         folder = place.base.name
         if folder != metadata.client:
-            raise InputError(
-                f"{path} says it is from client {metadata.client!r}, but stands in the outbox of {folder!r}."
-            )
+            raise InputError(f"{path} says it is from client {metadata.client!r}, but is in the outbox of {folder!r}.")
     return metadata.client
 
 
@@ -203,7 +204,7 @@ def _draw(inputs: list[DatasetStream], parts: int, rng: np.random.Generator) -> 
     groups, end = [], 0
     for part in range(parts):
         first, end = end, end + rows // parts + (part < rows % parts)
-        size = dataset_file.ROWS_PER_GROUP
+        size = ROWS_PER_GROUP
         groups.append([(start, min(start + size, end)) for start in range(first, end, size)])
     return Plan(source, labels, lengths, groups), shared
 

@@ -38,6 +38,7 @@ def sign(
     if out is not None and len(files) != 1:
         raise UsageError("--out names the envelope of one file; leave it out to sign several.")
     known = read_roster(roster)
+    known.refuse_expired()
     signed = [_sign(path, out or envelope_file.beside(path), known, key) for path in files]
     for path, envelopes in signed:
         atomic.refuse_other(path, sha256_hex(envelope_file.content(envelopes)), force=force)

@@ -117,7 +117,7 @@ def synthesize(
         privacy=source.metadata.privacy,
         disclosures=tuple(sorted(disclosures)),
         seed=None if leaves else seed,
-        # Noise under a key that a simulation derived stays what it is, whoever draws the images.
+        # Noise under a key that a simulation derived stays what it is, no matter who draws the images.
         simulation=leaves and (source.metadata.simulation or (secret is not None and secret.simulation)),
         versions=versions("torch", *training.libraries, "numpy", "pyarrow", "pillow"),
         arithmetic=arithmetic(where),
@@ -185,7 +185,7 @@ def _seeds(source: TensorArtifact, secret: Key | None, seed: int) -> Callable[[i
 
     The generator's digest, which nobody else knows, names the stream: the seed alone (0, if none is given) must not be
     enough to draw the noise again and have pairs of noise and image to attack the generator with. That digest depends
-    on private data beyond what noise covers, so under DP the key stands between: without it the seeds tell nothing.
+    on private data beyond what noise covers, so under DP the seeds follow from the key: without it they say nothing.
     """
     name = source.sha256
     if source.metadata.privacy and secret is not None:

@@ -15,9 +15,9 @@ from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare
 from stages.charging.client_training import PrivateRound, check_network
-from stages.charging.private_training import inherited_events, refuse_repetition, with_noise
+from stages.charging.private_training import check_unit, inherited_events, refuse_repetition, with_noise
 from stages.charging.spending import key_of
-from stages.data.dataset_images import describe_dataset, joined, joined_once, load_described
+from stages.data.dataset_images import describe_dataset, joined, joined_for, load_described
 from stages.data.images import to_pixels
 from stages.data.schema import require_fixed
 from stages.execution.progress import Report, Summary, silent
@@ -110,6 +110,7 @@ def train_client(
     if isinstance(params, BatchTraining) and params.is_private:
         ways = check_network(module, params, network, shape)
         refuse_repetition(data, [dataset.sha256 for dataset in described])
+        check_unit(params, data, [dataset.metadata for dataset in described])
         # The model and the server's variates come from outside, and have left before; unless they do not.
         own = [source for source in (start, theirs) if source is not None and source.metadata.custody == "private"]
         files = [*own, *([mine] if mine is not None else [])]
@@ -118,8 +119,8 @@ def train_client(
             [*(dataset.metadata for dataset in described), *(source.metadata for source in files)],
         )
         private = PrivateRound.begin(params, about, key_of(out, key), earlier, data)
-    datasets = load_described(data, described)
-    images, labels = joined(datasets) if private is None else joined_once(datasets)
+    datasets = load_described(data, described, blank=private is not None)
+    images, labels, units = (*joined(datasets), None) if private is None else joined_for(datasets, private.params.unit)
     pixels, classes = torch.from_numpy(to_pixels(images)).to(where), torch.from_numpy(labels).to(where)
 
     def generator(of: str, home: torch.device) -> torch.Generator:
@@ -127,7 +128,7 @@ def train_client(
         return torch.Generator(home).manual_seed(seed_of)
 
     if private is not None:
-        total, steps = private.steps, private.gradients(module, pixels, classes)
+        total, steps = private.steps, private.gradients(module, pixels, classes, units)
     else:
         if not len(labels):
             raise InputError(f"{data[0]} holds no images: there is nothing to train on.")

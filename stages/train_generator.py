@@ -16,9 +16,9 @@ from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare
 from artifacts.writing import atomic
-from stages.charging.private_training import refuse_repetition
+from stages.charging.private_training import check_unit, refuse_repetition
 from stages.charging.spending import record_event
-from stages.data.dataset_images import DescribedDataset, describe_dataset, joined, joined_once, load_described
+from stages.data.dataset_images import DescribedDataset, describe_dataset, joined, joined_for, load_described
 from stages.data.images import LabelledImages, to_pixels
 from stages.data.schema import require_fixed
 from stages.execution.progress import Report, Summary, silent
@@ -79,6 +79,7 @@ def train_generator(
     if params.is_private:
         # Before anything is charged: the number of steps is public here.
         _check_records(data, described)
+        check_unit(params, data, [dataset.metadata for dataset in described])
         _kept_paths(out, keep_at, params.num_steps(0))
     metadata = Metadata(
         kind="generator",
@@ -102,8 +103,9 @@ def train_generator(
 
     any_file.refuse_other(out, metadata, force=force)
     private = PrivateTraining.begin(params, metadata, out, key, data) if params.is_private else None
-    datasets = load_described(data, described)
-    content = LabelledImages(*(joined(datasets) if private is None else joined_once(datasets)), class_names)
+    datasets = load_described(data, described, blank=private is not None)
+    rows_of_all = (*joined(datasets), None) if private is None else joined_for(datasets, params.unit)
+    content = LabelledImages(rows_of_all[0], rows_of_all[1], class_names, units=rows_of_all[2])
     if private is None:
         if not len(content):
             raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
@@ -111,7 +113,7 @@ def train_generator(
         subset = content.take(np.sort(rows[: params.num_examples(len(content))]))
         metadata = dataclasses.replace(metadata, counts={"num_examples": len(subset)})
     else:
-        subset = content.take(private.subset(len(content), params.data_fraction))
+        subset = content.take(private.subset(content, params.data_fraction))
         metadata = dataclasses.replace(metadata, simulation=private.spending.key.simulation)
     num_steps = params.num_steps(len(subset))
     kept_paths = _kept_paths(out, keep_at, num_steps)
@@ -125,7 +127,7 @@ def train_generator(
     if private is None:
         gradients = batch_gradients(family, images, labels, params.batch_size, public_of)
     else:
-        gradients = private.gradients(family, images, labels, shape.num_classes, public_of)
+        gradients = private.gradients(family, images, labels, subset.units, shape.num_classes, public_of)
 
     def of_step(step: int) -> Metadata:
         """What the generator after so many steps says of itself."""

@@ -25,6 +25,7 @@ def verify(
     if envelope is not None and len(files) != 1:
         raise UsageError("--envelope names the envelope of one file.")
     known = read_roster(roster)
+    known.refuse_expired()
     rows: list[dict[str, Any]] = []
     for number, path in enumerate(files, start=1):
         try:
@@ -39,6 +40,7 @@ def verify(
 def require_signed(files: Sequence[Path], roster: Path) -> set[str]:
     """The digests of the files, all of them signed by clients of the roster; else `VerificationError`."""
     known = read_roster(roster)
+    known.refuse_expired()
     digests = set()
     for path in files:
         file = any_file.scan(path)

@@ -1,15 +1,18 @@
 """What several test folders share: a small finished run, and the command line called in this process."""
 
 import functools
-import importlib.util
 import json
 import os
 import shutil
 import sys
 from pathlib import Path
 
+import command_server
+import forge
 import hypothesis
 import pytest
+import refusing
+from loading import load
 
 from fedsynth_cli.app import run as run_command_line
 
@@ -23,10 +26,7 @@ hypothesis.settings.load_profile("anywhere")
 def pytest_configure(config):
     """Other keys, another order, a part of the suite: see tests/anywhere, and `make test-anywhere`."""
     if any(name.startswith("FEDSYNTH_TEST_") for name in os.environ):
-        spec = importlib.util.spec_from_file_location("fedsynth_anywhere", ROOT / "tests/anywhere/plugin.py")
-        plugin = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(plugin)
-        config.pluginmanager.register(plugin)
+        config.pluginmanager.register(load("anywhere/plugin.py"))
 
 
 @pytest.fixture
@@ -55,9 +55,9 @@ def fedsynth_json(fedsynth):
 
 
 @pytest.fixture(scope="session")
-def command_path(helper, tmp_path_factory):
+def command_path(tmp_path_factory):
     """A PATH for scripts, on which `fedsynth` starts at once."""
-    with helper("command_server.py").CommandServer(tmp_path_factory.mktemp("commands")) as server:
+    with command_server.CommandServer(tmp_path_factory.mktemp("commands")) as server:
         yield server.path
 
 
@@ -125,21 +125,31 @@ def run_copy(finished_run, tmp_path):
 
 @pytest.fixture(scope="session")
 def helper():
-    """A module that is no test, by its path from this folder, in which nothing is a package."""
-
-    @functools.cache
-    def load(path):
-        file = ROOT / "tests" / path
-        spec = importlib.util.spec_from_file_location(f"fedsynth_{file.stem}", file)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # dataclasses look their module up
-        spec.loader.exec_module(module)
-        return module
-
+    """A module that is no test, by its path from this folder."""
     return load
 
 
+@pytest.fixture(scope="session", name="forge")
+def forging():
+    """The module tests/support/forge.py: small artifacts, and hostile ones with their seals recomputed."""
+    return forge
+
+
+@pytest.fixture
+def refused(fedsynth):
+    """Call a command that must be refused: refused(FOLDER, *ARGUMENTS, code=3, said=…)."""
+    return functools.partial(refusing.refused, fedsynth)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """As in the stages: two threads on a shared machine are several times slower, and other bits."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
-def forge(helper):
-    """The module tests/artifacts/forge.py: small artifacts, and hostile ones with their seals recomputed."""
-    return helper("artifacts/forge.py")
+def digits():
+    from stages.data.sources import load as load_source
+
+    return load_source("digits").train

@@ -1,9 +1,10 @@
 """Artifacts that hold labelled images: Parquet as Hugging Face lays it out, read without trusting a byte of it.
 
 Columns `image` (struct of `bytes`, a PNG, and `path`, always null) and `label` (int64), with the `huggingface`
-schema metadata: the file opens in `datasets`, DuckDB and polars. Written plain (no dictionary, no compression: the
-PNGs are compressed already; no statistics; page checksums on), so that its size bounds what a reader allocates and
-nothing about the rows stands outside the rows.
+schema metadata: the file opens in `datasets`, DuckDB and polars. Private data may have a third, `unit` (int64): whose a
+row is, people counted from 0; the parameter `unit` says so, and a file with one is never anything but private. Written
+plain (no dictionary, no compression: the PNGs are compressed already; no statistics; page checksums on), so that its
+size bounds what a reader allocates and nothing about the rows stands outside the rows.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from artifacts import limits
 from artifacts.digests import ZEROS, canonical_json
 from artifacts.errors import InputError
 from artifacts.formats import parquet_layout, seal
+from artifacts.formats.parquet_layout import ROWS_PER_GROUP
 from artifacts.formats.tensors_file import damaged, unreadable
 from artifacts.kinds import DATASET_PARAMS
 from artifacts.metadata import KEY, Metadata, MetadataError, SealedMetadata, parse
@@ -34,7 +36,8 @@ from artifacts.publish import publish
 
 _IMAGE = pa.struct([pa.field("bytes", pa.binary()), pa.field("path", pa.string())])
 _COLUMNS = [pa.field("image", _IMAGE), pa.field("label", pa.int64())]
-ROWS_PER_GROUP = 1000
+_UNIT = pa.field("unit", pa.int64())
+PERSON = "person"
 _BLOCK = 1 << 16
 MAX_SIDE = 4096  # a reader allocates images of the size that a file claims
 
@@ -55,13 +58,15 @@ class SealedDataset:
             # Read whole, it is decoded whole; who streams a dataset does not hold its pixels.
             table = open_rows(pa.BufferReader(self.data), len(self.data), self.metadata).read(use_threads=False)
             images, labels = check_rows(table, self.metadata)
-            if _payload_digest(images, labels) != self.payload_sha256:
+            units = check_units(table["unit"]) if has_units(self.metadata) else None
+            if _payload_digest(images, labels, units) != self.payload_sha256:
                 raise ValueError("the rows do not match their digest")
         except OSError as error:
             raise explained(self.path, error) from error
         except (ValueError, pa.ArrowException) as error:
             raise damaged(self.path, error) from error
-        return DatasetArtifact(self.path, self.metadata, self.payload_sha256, self.sha256, self.data, images, labels)
+        sealed = self.path, self.metadata, self.payload_sha256, self.sha256, self.data
+        return DatasetArtifact(*sealed, images, labels, units)
 
 
 @dataclass(frozen=True)
@@ -70,25 +75,29 @@ class DatasetArtifact(SealedDataset):
 
     pngs: pa.ChunkedArray
     labels: NDArray[np.int64]
+    units: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
 def write(
-    path: Path, pngs: Sequence[bytes], labels: NDArray[np.int64], metadata: Metadata, *, force: bool = False
-) -> str:
-    """Write labelled PNGs as one artifact and return the file's SHA-256."""
+    path: Path, pngs: Sequence[bytes], labels: NDArray[np.int64], metadata: Metadata, *,
+    units: NDArray[np.int64] | None = None, force: bool = False,
+) -> str:  # fmt: skip
+    """Write labelled PNGs as one artifact and return the file's SHA-256. `units` says whose each row is."""
     try:
         names = _check_params(metadata)
         _check_labels(labels, len(names))
+        if (units is not None) != has_units(metadata):
+            raise ValueError("the parameter `unit` and the column must go together")
     except ValueError as error:
         raise InputError(f"{path}: {error}.") from error
     images = pa.array(pngs, pa.binary())
-    payload_sha256 = _payload_digest(pa.chunked_array([images]), labels)
+    payload_sha256 = _payload_digest(pa.chunked_array([images]), labels, units)
     sink = io.BytesIO()
-    with open_writer(sink) as writer:
-        write_rows(writer, images, labels)
+    with open_writer(sink, units=units is not None) as writer:
+        write_rows(writer, images, labels, units)
         writer.add_key_value_metadata(unsealed_text(metadata, payload_sha256))
     data = sink.getvalue()
     position = _seal_position(data)
@@ -96,11 +105,11 @@ def write(
     return publish(path, [data[:position], sealed, data[position + 64 :]], metadata, force=force)
 
 
-def open_writer(sink: BinaryIO) -> pq.ParquetWriter:
+def open_writer(sink: BinaryIO | io.RawIOBase, *, units: bool = False) -> pq.ParquetWriter:
     """A writer of the one layout that `parquet_layout` lets pass."""
     return pq.ParquetWriter(
         sink,
-        pa.schema(_COLUMNS),
+        _schema(units),
         compression="none",
         use_dictionary=False,
         write_statistics=False,
@@ -109,17 +118,25 @@ def open_writer(sink: BinaryIO) -> pq.ParquetWriter:
     )
 
 
-def write_rows(writer: pq.ParquetWriter, images: pa.BinaryArray, labels: NDArray[np.int64]) -> None:
+def _schema(units: bool) -> pa.Schema:
+    return pa.schema([*_COLUMNS, _UNIT] if units else _COLUMNS)
+
+
+def write_rows(
+    writer: pq.ParquetWriter, images: pa.BinaryArray, labels: NDArray[np.int64],
+    units: NDArray[np.int64] | None = None,
+) -> None:  # fmt: skip
     """Write rows, in row groups of one size; who writes a file in pieces gives whole row groups, but for the last."""
     column = pa.StructArray.from_arrays([images, pa.nulls(len(images), pa.string())], fields=list(_IMAGE))
-    table = pa.Table.from_arrays([column, pa.array(labels)], schema=pa.schema(_COLUMNS))
+    columns = [column, pa.array(labels), *([] if units is None else [pa.array(units)])]
+    table = pa.Table.from_arrays(columns, schema=_schema(units is not None))
     writer.write_table(table, row_group_size=ROWS_PER_GROUP)
 
 
 def unsealed_text(metadata: Metadata, payload_sha256: str) -> dict[str, str]:
     """What stands in the footer, with zeros where the seal will be."""
     text = canonical_json(metadata.to_json(payload_sha256=payload_sha256, seal_sha256=ZEROS))
-    return {"huggingface": _huggingface(_check_params(metadata)), KEY: text}
+    return {"huggingface": _huggingface(_check_params(metadata), units=has_units(metadata)), KEY: text}
 
 
 def read(path: Path) -> DatasetArtifact:
@@ -223,8 +240,8 @@ def image_shape(metadata: Metadata) -> tuple[int, int, int]:
 
 def check_rows(table: pa.Table, metadata: Metadata) -> tuple[pa.ChunkedArray, NDArray[np.int64]]:
     """The images and the labels, if each row is as a dataset's rows are."""
-    if not table.schema.remove_metadata().equals(pa.schema(_COLUMNS)):
-        raise ValueError("its columns must be image {bytes, path} and label (int64)")
+    if not table.schema.remove_metadata().equals(_schema(has_units(metadata))):
+        raise ValueError("its columns must be image {bytes, path}, label (int64) and, where it says so, unit (int64)")
     images = pc.struct_field(table["image"], "bytes")
     if table["label"].null_count or images.null_count or table["image"].null_count:
         raise ValueError("a row has no image or no label")
@@ -239,17 +256,17 @@ def _check_text(text: dict[str, str]) -> SealedMetadata:
     sealed = parse(text[KEY])
     if sealed.metadata.kind != "dataset":
         raise ValueError(f"it is a {sealed.metadata.kind}, but a dataset is needed")
-    if text["huggingface"] != _huggingface(_check_params(sealed.metadata)):
+    if text["huggingface"] != _huggingface(_check_params(sealed.metadata), units=has_units(sealed.metadata)):
         raise ValueError("its 'huggingface' metadata do not fit its own")
     return sealed
 
 
 class PayloadDigest:
-    """SHA-256 of the column bytes: the labels, the lengths of the images, the images, each little-endian."""
+    """SHA-256 of the column bytes: labels, units if there are any, lengths of the images, images; little-endian."""
 
-    def __init__(self, labels: NDArray[Any], lengths: NDArray[Any]) -> None:
+    def __init__(self, labels: NDArray[Any], lengths: NDArray[Any], units: NDArray[Any] | None = None) -> None:
         self._state = hashlib.sha256()
-        for column in (labels, lengths):
+        for column in (labels, *([] if units is None else [units]), lengths):
             for first in range(0, len(column), _BLOCK):  # so that 8 bytes a row never stand in memory at once
                 self._state.update(column[first : first + _BLOCK].astype("<i8").tobytes())
 
@@ -264,8 +281,8 @@ class PayloadDigest:
         return self._state.hexdigest()
 
 
-def _payload_digest(images: pa.ChunkedArray, labels: NDArray[np.int64]) -> str:
-    digest = PayloadDigest(labels, pc.binary_length(images).to_numpy())
+def _payload_digest(images: pa.ChunkedArray, labels: NDArray[np.int64], units: NDArray[np.int64] | None = None) -> str:
+    digest = PayloadDigest(labels, pc.binary_length(images).to_numpy(), units)
     for chunk in images.chunks:
         digest.add(chunk)
     return digest.hexdigest()
@@ -287,7 +304,25 @@ def _check_params(metadata: Metadata) -> list[str]:
     whole = all(type(params[name]) is int and 1 <= params[name] <= largest for name, largest in most.items())
     if not whole or len(names) != params["num_classes"]:
         raise MetadataError("num_classes, channels, height and width do not fit")
+    if "unit" in params and (params["unit"] != PERSON or metadata.custody != "private"):
+        raise MetadataError("only private data says whose a row is, by the unit `person`")
     return names
+
+
+def has_units(metadata: Metadata) -> bool:
+    """Whether the dataset says whose each row is."""
+    return "unit" in metadata.params
+
+
+def check_units(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """People are counted in the order in which they first appear: the numbers say nothing but who is who."""
+    if column.null_count:
+        raise ValueError("a row has no unit")
+    units: NDArray[np.int64] = column.to_numpy().astype(np.int64, copy=False)
+    _, firsts, numbers = np.unique(units, return_index=True, return_inverse=True)
+    if not np.array_equal(np.argsort(np.argsort(firsts))[numbers], units):
+        raise ValueError("its units are not counted from 0 in the order of their first rows")
+    return units
 
 
 def _check_labels(labels: NDArray[np.int64], num_classes: int) -> None:
@@ -296,9 +331,10 @@ def _check_labels(labels: NDArray[np.int64], num_classes: int) -> None:
         raise ValueError(f"label {bad} is out of range: there are {num_classes} classes, counted from 0")
 
 
-def _huggingface(class_names: list[str]) -> str:
+def _huggingface(class_names: list[str], *, units: bool = False) -> str:
     features = {
         "image": {"_type": "Image"},
         "label": {"names": class_names, "_type": "ClassLabel"},
+        **({"unit": {"dtype": "int64", "_type": "Value"}} if units else {}),
     }
     return json.dumps({"info": {"features": features}})

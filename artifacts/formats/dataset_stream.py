@@ -7,6 +7,8 @@ stand a batch of images, and of each row its label (2 bytes) and the length of i
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import io
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +24,8 @@ from numpy.typing import NDArray
 from artifacts import limits
 from artifacts.errors import InputError
 from artifacts.formats import dataset_file, parquet_layout, seal
-from artifacts.formats.dataset_file import ROWS_PER_GROUP, PayloadDigest
+from artifacts.formats.dataset_file import PayloadDigest
+from artifacts.formats.parquet_layout import ROWS_PER_GROUP
 from artifacts.formats.tensors_file import damaged
 from artifacts.metadata import Metadata
 
@@ -46,6 +49,9 @@ class DatasetStream:
     labels: NDArray[np.uint16]
     lengths: NDArray[np.uint32]
     identity: _Identity
+    seal_sha256: str
+    writer: str  # the version of Arrow
+    units: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -77,9 +83,12 @@ def begin(path: Path) -> DatasetStream:
         # The seal and the layout come first: a damaged or hostile file is never handed to the Parquet parser.
         sealed, digest = dataset_file.check_seal(handle)
         start, end, _ = dataset_file.find_footer(handle)
-        parquet_layout.check(_FileBytes(handle, end + 8), start, end)
-        labels, lengths = _survey(handle, end + 8, sealed.metadata)
-    return DatasetStream(path, sealed.metadata, sealed.payload_sha256, digest, end + 8, labels, lengths, identity)
+        bytes_of = _FileBytes(handle, end + 8)
+        parquet_layout.check(bytes_of, start, end)
+        writer = parquet_layout.writer_of(bytes_of[start:end])
+        labels, lengths, units = _survey(handle, end + 8, sealed.metadata)
+    sealed_as = path, sealed.metadata, sealed.payload_sha256, digest, end + 8
+    return DatasetStream(*sealed_as, labels, lengths, identity, sealed.seal_sha256, writer, units)
 
 
 def stage(
@@ -114,6 +123,60 @@ def stage(
         os.fsync(handle.fileno())
 
 
+class Rewriting:
+    """A dataset written again from its rows, into nothing but a digest: what a reader accepts is what a writer writes.
+
+    Its seal is the digest of the file with zeros in the seal's place, which is how every file is written first.
+    """
+
+    def __init__(self, found: DatasetStream) -> None:
+        self._found, self._sink = found, _Hashed()
+        self._writer = dataset_file.open_writer(self._sink)
+        self._held: list[pa.BinaryArray] = []
+        self._rows = 0
+
+    def add(self, images: pa.BinaryArray) -> None:
+        """The next rows, in any number."""
+        self._held.append(images)
+        while sum(map(len, self._held)) >= ROWS_PER_GROUP:
+            self._write(ROWS_PER_GROUP)
+
+    def is_same(self) -> bool:
+        """At the end: whether the file is, byte for byte, what is written here."""
+        if self._held or not self._rows:
+            self._write(sum(map(len, self._held)))
+        self._writer.add_key_value_metadata(
+            dataset_file.unsealed_text(self._found.metadata, self._found.payload_sha256)
+        )
+        self._writer.close()
+        return self._sink.state.hexdigest() == self._found.seal_sha256
+
+    def _write(self, count: int) -> None:
+        whole = pa.concat_arrays(self._held) if self._held else pa.array([], pa.binary())
+        labels = self._found.labels[self._rows : self._rows + count].astype(np.int64)
+        dataset_file.write_rows(self._writer, whole[:count], labels)
+        self._held = [whole[count:]] if len(whole) > count else []
+        self._rows += count
+
+
+class _Hashed(io.RawIOBase):
+    """Where nothing is kept of what is written but its digest."""
+
+    def __init__(self) -> None:
+        self.state, self._size = hashlib.sha256(), 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._size
+
+    def write(self, data: Any, /) -> int:
+        self.state.update(data)
+        self._size += len(data)
+        return len(data)
+
+
 class _FileBytes:
     """An open file as bytes that are read when they are asked for."""
 
@@ -125,25 +188,31 @@ class _FileBytes:
         return os.pread(self._descriptor, max(0, stop - start), start)
 
 
-def _survey(handle: BinaryIO, size: int, metadata: Metadata) -> tuple[NDArray[np.uint16], NDArray[np.uint32]]:
-    """The label of each row and the length of its image, after each row was checked."""
+def _survey(
+    handle: BinaryIO, size: int, metadata: Metadata
+) -> tuple[NDArray[np.uint16], NDArray[np.uint32], NDArray[np.int64] | None]:
+    """The label of each row, the length of its image, and whose it is if the file says so; each row was checked."""
     rows = dataset_file.open_rows(handle, size, metadata, buffer_size=_READ_AHEAD)
     labels = np.empty(rows.metadata.num_rows, np.uint16)
     lengths = np.empty(len(labels), np.uint32)
+    units = []
     first = 0
     for batch in rows.iter_batches(_batch_rows(metadata), use_threads=False):
         images, found = dataset_file.check_rows(pa.Table.from_batches([batch]), metadata)
         labels[first : first + len(batch)] = found
         lengths[first : first + len(batch)] = pc.binary_length(images).to_numpy()
+        units += [batch["unit"]] if dataset_file.has_units(metadata) else []
         first += len(batch)
     if first != len(labels):
         raise ValueError(f"it claims {len(labels)} rows and holds {first}")
-    return labels, lengths
+    if not dataset_file.has_units(metadata):
+        return labels, lengths, None
+    return labels, lengths, dataset_file.check_units(pa.chunked_array(units, pa.int64()))
 
 
 def _images(handle: BinaryIO, found: DatasetStream) -> Iterator[pa.BinaryArray]:
     """The images in batches; a `ValueError` at the end if they are not those of the digest."""
-    digest = PayloadDigest(found.labels, found.lengths)
+    digest = PayloadDigest(found.labels, found.lengths, found.units)
     rows = dataset_file.open_rows(handle, found.size, found.metadata, buffer_size=_READ_AHEAD)
     for batch in rows.iter_batches(_batch_rows(found.metadata), columns=["image.bytes"], use_threads=False):
         images = pc.struct_field(batch["image"], "bytes")

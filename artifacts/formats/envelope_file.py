@@ -74,7 +74,7 @@ def content(envelopes: tuple[Envelope, ...]) -> bytes:
 
 
 def write(path: Path, envelopes: tuple[Envelope, ...], *, force: bool) -> EnvelopeArtifact:
-    """Write them by the one door, so that what stands in an outbox is in its ledger."""
+    """Write them by the one door, so that what is in an outbox is in its ledger."""
     data = content(envelopes)
     try:
         artifact = EnvelopeArtifact(path, _metadata(envelopes), envelopes, data)

@@ -12,27 +12,30 @@ from typing import Any, Protocol
 
 from artifacts import limits
 
+Struct = dict[str, Any]
+Column = tuple[int, list[bytes], tuple[int, ...]]
+
 _PLAIN, _RLE = 0, 3
 _BYTE_ARRAY, _INT64 = 6, 2
 _WRITER = re.compile(rb"parquet-cpp-arrow version [0-9A-Za-z.+-]{1,40}")
 _FOOTER = {"1:i32", "2:list<struct>", "3:i64", "4:list<struct>", "5:list<struct>", "6:binary", "7:list<struct>"}
 _SCHEMA = [
-    {"3:i32": 0, "4:binary": b"schema", "5:i32": 2},
     {"3:i32": 1, "4:binary": b"image", "5:i32": 2},
     {"1:i32": _BYTE_ARRAY, "3:i32": 1, "4:binary": b"bytes"},
     {"1:i32": _BYTE_ARRAY, "3:i32": 1, "4:binary": b"path", "6:i32": 0, "10:struct": {"1:struct": {}}},
     {"1:i32": _INT64, "3:i32": 1, "4:binary": b"label"},
 ]
+_UNIT = {"1:i32": _INT64, "3:i32": 1, "4:binary": b"unit"}
 # Of each column: its physical type, its path, and the share of its values at each level of nesting.
-_COLUMNS = [
+_COLUMNS: list[Column] = [
     (_BYTE_ARRAY, [b"image", b"bytes"], (0, 0, 1)),
     (_BYTE_ARRAY, [b"image", b"path"], (0, 1, 0)),
     (_INT64, [b"label"], (0, 1)),
 ]
+_UNIT_COLUMN: Column = (_INT64, [b"unit"], (0, 1))
 
+ROWS_PER_GROUP = 1000
 _MAX_PAGE_HEADER = 4096
-
-Struct = dict[str, Any]
 
 
 class Bytes(Protocol):
@@ -46,6 +49,11 @@ def read_text(footer: bytes | memoryview) -> dict[str, str]:
     return _text(_footer(footer))
 
 
+def writer_of(footer: bytes | memoryview) -> str:
+    """The version of Arrow that wrote a file, by its footer."""
+    return str(_footer(footer)["6:binary"].decode().rpartition(" ")[2])
+
+
 def check(data: Bytes, start: int, end: int) -> dict[str, str]:
     """Hold a whole file, its footer from `start` to `end`, against our layout. Returns what `read_text` does."""
     footer = _footer(data[start:end])
@@ -53,9 +61,12 @@ def check(data: Bytes, start: int, end: int) -> dict[str, str]:
     position, rows = 4, 0
     for number, group in enumerate(footer["4:list<struct>"]):
         _require(rows < footer["3:i64"] or number == 0, "it has an empty row group")
-        size = _check_group(data, start, group, number, position)
+        _require(rows == number * ROWS_PER_GROUP, f"row group {number - 1} does not hold {ROWS_PER_GROUP} rows")
+        size = _check_group(data, start, group, number, position, _columns(footer))
         position, rows = position + size, rows + group["3:i64"]
     _require(position == start, f"its pages end at {position}, but its footer begins at {start}")
+    last = rows - (len(footer["4:list<struct>"]) - 1) * ROWS_PER_GROUP
+    _require(last <= ROWS_PER_GROUP, f"its last row group holds more than {ROWS_PER_GROUP} rows")
     _require(rows == footer["3:i64"], f"it claims {footer['3:i64']} rows, but its row groups hold {rows}")
     return _text(footer)
 
@@ -64,10 +75,20 @@ def _footer(raw: bytes | memoryview) -> Struct:
     reader = _Compact(raw, 0)
     footer = reader.struct()
     _require(reader.position == len(raw) and footer.keys() == _FOOTER, "its footer is not laid out as ours are")
-    _require(footer["2:list<struct>"] == _SCHEMA, "its columns must be image {bytes, path} and label (int64)")
-    plain = footer["1:i32"] == 2 and footer["7:list<struct>"] == [{"1:struct": {}}] * len(_COLUMNS)
+    known = [_root(2), *_SCHEMA], [_root(3), *_SCHEMA, _UNIT]
+    names = "its columns must be image {bytes, path}, label (int64) and, in private data, perhaps unit (int64)"
+    _require(footer["2:list<struct>"] in known, names)
+    plain = footer["1:i32"] == 2 and footer["7:list<struct>"] == [{"1:struct": {}}] * len(_columns(footer))
     _require(plain and bool(_WRITER.fullmatch(footer["6:binary"])), "its footer names an unknown writer or version")
     return footer
+
+
+def _root(columns: int) -> Struct:
+    return {"3:i32": 0, "4:binary": b"schema", "5:i32": columns}
+
+
+def _columns(footer: Struct) -> list[Column]:
+    return [*_COLUMNS, _UNIT_COLUMN] if footer["2:list<struct>"][-1] == _UNIT else _COLUMNS
 
 
 def _text(footer: Struct) -> dict[str, str]:
@@ -77,12 +98,12 @@ def _text(footer: Struct) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value, _ in pairs}
 
 
-def _check_group(data: Bytes, end: int, group: Struct, number: int, position: int) -> int:
-    """A row group that begins at `position`, the pages ending at `end`: its three columns. Returns its size."""
+def _check_group(data: Bytes, end: int, group: Struct, number: int, position: int, wanted_columns: list[Column]) -> int:
+    """A row group that begins at `position`, the pages ending at `end`: its columns. Returns its size."""
     columns, rows = group.get("1:list<struct>", []), group.get("3:i64", -1)
-    _require(len(columns) == len(_COLUMNS) and rows >= 0, "a row group does not hold the three columns")
+    _require(len(columns) == len(wanted_columns) and rows >= 0, "a row group does not hold the columns")
     size = 0
-    for chunk, column in zip(columns, _COLUMNS, strict=True):
+    for chunk, column in zip(columns, wanted_columns, strict=True):
         about = chunk.get("3:struct", {})
         _require(chunk == {"2:i64": 0, "3:struct": about}, "a column carries what a dataset artifact's never does")
         size += _check_column(data, end, about, column, rows, position + size)
@@ -93,9 +114,7 @@ def _check_group(data: Bytes, end: int, group: Struct, number: int, position: in
     return size
 
 
-def _check_column(
-    data: Bytes, end: int, about: Struct, column: tuple[int, list[bytes], tuple[int, ...]], rows: int, position: int
-) -> int:
+def _check_column(data: Bytes, end: int, about: Struct, column: Column, rows: int, position: int) -> int:
     """A column of a row group: plain pages that carry its rows, one behind the other. Returns its size."""
     physical, path, levels = column
     size: int = about.get("7:i64", -1)

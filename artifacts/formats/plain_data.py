@@ -2,7 +2,7 @@
 
 Whatever else a format offers (dates, tags, references, keys that are no strings, a key twice) is refused, and so are
 numbers and nesting beyond `limits`: they make programs run, swell or fail far from where the text was read. All
-functions raise `ValueError`; the reader adds the file's name.
+functions raise `ValueError`, to which the reader adds the file's name; `read_mapping` does so itself.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from artifacts import limits
+from artifacts.errors import InputError
 from artifacts.limits import DEPTH, DIGITS, LimitError
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -25,11 +26,26 @@ def read_json(path: Path, limit: limits.Limit = limits.RECORD) -> Any:
     return parse_json(limits.read_bytes(path, limit))
 
 
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The one mapping of a file of parameters, by its suffix: .toml, else YAML."""
+    try:
+        text = limits.read_bytes(path, limits.TEXT).decode()
+        loaded = parse_toml(text) if path.suffix == ".toml" else parse_yaml(text)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}. Check the path.") from error
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} does not parse: {reason}.") from error
+    if not isinstance(loaded, dict):
+        raise InputError(f"{path} must hold a mapping of names to values.")
+    return loaded
+
+
 def parse_json(text: str | bytes, *, canonical: bool = False) -> Any:
     """`canonical`: the caller compares with the one spelling of the value, so a key twice need not be looked for."""
     try:
         decoded = text if isinstance(text, str) else text.decode()
-        value = json.loads(decoded, parse_int=_integer, object_pairs_hook=None if canonical else _unique)
+        value = (_CANONICAL if canonical else _ANY).decode(decoded)
         if _SURROGATE.search(decoded):
             json.dumps(value, ensure_ascii=False).encode()  # half a character cannot be written anywhere
     except RecursionError:
@@ -109,5 +125,10 @@ def _integer(text: str) -> int:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise ValueError("a key stands twice in one JSON object")
+        raise ValueError("a key occurs twice in one JSON object")
     return result
+
+
+# Made once: an audit reads as many lines as there are files.
+_ANY = json.JSONDecoder(parse_int=_integer, object_pairs_hook=_unique)
+_CANONICAL = json.JSONDecoder(parse_int=_integer)

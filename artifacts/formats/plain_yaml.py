@@ -14,7 +14,7 @@ _MOST_LETTERS = 2 * DIGITS  # a float has a sign, a point and an exponent
 
 
 class PlainLoader(_Base):  # type: ignore[misc]
-    """A date is a string; a key is a string and stands once."""
+    """A date is a string; a key is a string and occurs once."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012  (as PyYAML has it)
         first: [(tag, pattern) for tag, pattern in found if tag not in _NOT_PLAIN]
@@ -28,7 +28,7 @@ class PlainLoader(_Base):  # type: ignore[misc]
             if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
                 raise ValueError(f"{where}: the key {getattr(key, 'value', '?')!r} is not a string; put it in quotes")
             if key.value in seen:
-                raise ValueError(f"{where}: the key {key.value!r} stands twice")
+                raise ValueError(f"{where}: the key {key.value!r} occurs twice")
             seen.add(key.value)
         found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         return found

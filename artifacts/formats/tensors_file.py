@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from artifacts import limits
 from artifacts.digests import ZEROS, canonical_json, sha256_hex
 from artifacts.errors import InputError
+from artifacts.fields import misstated
 from artifacts.formats import Format, seal
 from artifacts.formats.safetensors_layout import (
     DTYPES,
@@ -33,8 +34,8 @@ from artifacts.formats.safetensors_layout import (
     layout_order,
     parse_table,
 )
-from artifacts.kinds import KINDS, Kind
-from artifacts.metadata import KEY, Metadata, SealedMetadata, parse
+from artifacts.kinds import KINDS, Kind, Listed
+from artifacts.metadata import KEY, Metadata, MetadataError, SealedMetadata, parse
 from artifacts.publish import publish
 
 _MAX_REASON = 300
@@ -73,6 +74,7 @@ def write(path: Path, tensors: Mapping[str, Array], metadata: Metadata, *, force
         key=layout_order,
     )
     _check_promises(KINDS[metadata.kind], specs)
+    _check_stated(metadata, specs)
     for name, array in arrays.items():
         check_finite(name, array)
     payload = [arrays[s.name].reshape(-1).view(np.uint8).data for s in specs if s.nbytes]
@@ -93,12 +95,12 @@ def read(path: Path, *, kind: str | None = None, fits: Fits | None = None) -> Te
     Where shapes are agreed, `fits` refuses others by the header alone.
     """
     with opened(path) as handle:
-        header, specs, sealed = read_start(handle)
+        header, specs, sealed, size = read_start(handle)
         _check_kind(sealed.metadata.kind, kind)
         if fits is not None:
             fits(sealed.metadata, specs)
         handle.seek(0)
-        data = handle.read(len(header) + sum(spec.nbytes for spec in specs) + 1)
+        data = handle.read(size + 1)
         if not data.startswith(header):
             raise ValueError("it changed while it was read")
         payload = memoryview(data)[len(header) :]
@@ -113,7 +115,7 @@ def read(path: Path, *, kind: str | None = None, fits: Fits | None = None) -> Te
 def read_header(path: Path, *, kind: str | None = None) -> tuple[Metadata, tuple[TensorSpec, ...]]:
     """Read the header alone: what the file says it is. The payload is not checked."""
     with opened(path) as handle:
-        _, specs, sealed = read_start(handle)
+        _, specs, sealed, _ = read_start(handle)
         _check_kind(sealed.metadata.kind, kind)
     return sealed.metadata, tuple(specs)
 
@@ -130,15 +132,15 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise damaged(path, error) from error
 
 
-def read_start(handle: BinaryIO) -> tuple[bytes, list[TensorSpec], SealedMetadata]:
-    """The header of an open file, its tensors and what it says of itself, once it matches its seal."""
+def read_start(handle: BinaryIO) -> tuple[bytes, list[TensorSpec], SealedMetadata, int]:
+    """The header of an open file, its tensors and what it says of itself, once it matches its seal; and its size."""
     size = os.fstat(handle.fileno()).st_size
     limits.FILE.check(size)
     start = handle.read(8)
     header, specs, sealed = parse_header(start + handle.read(header_size(start, size) - 8), size)
     if seal.compute(header, seal.find(header, escaped=True)) != sealed.seal_sha256:
         raise ValueError("the header does not match its digest")
-    return header, specs, sealed
+    return header, specs, sealed, size
 
 
 def damaged(path: Path, error: Exception) -> InputError:
@@ -175,6 +177,7 @@ def parse_header(data: bytes, size: int) -> tuple[bytes, list[TensorSpec], Seale
         raise ValueError(f"a {kind.name} is a {kind.format} file")
     if kind.name not in kinds:
         _check_promises(kind, specs)
+    _check_stated(sealed.metadata, specs)
     if found is None:
         ordered = specs == sorted(specs, key=layout_order)
         # `parse` takes the one canonical text only.
@@ -214,11 +217,29 @@ def _check_promises(kind: Kind, specs: list[TensorSpec]) -> None:
             raise PromiseError(f"a {kind.name} must hold the tensor {name!r}")
         spec = found[name]
         if spec.dtype not in rule.dtypes or len(spec.shape) != len(rule.dims):
-            wanted = f"{' or '.join(rule.dtypes)} [{', '.join(rule.dims)}]"
+            wanted = f"{' or '.join(rule.dtypes)} [{', '.join(map(str, rule.dims))}]"
             raise PromiseError(f"tensor {name!r} must be {wanted}, found {spec.dtype} {list(spec.shape)}")
         for dim, size in zip(rule.dims, spec.shape, strict=True):
-            if sizes.setdefault(dim, size) != size:
+            if isinstance(dim, int) and size != dim:
+                raise PromiseError(f"tensor {name!r} has {size} where a {kind.name} has {dim}")
+            if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
                 raise PromiseError(f"tensor {name!r} has {size} for {dim}, another tensor {sizes[dim]}")
+
+
+def _check_stated(metadata: Metadata, specs: Sequence[TensorSpec]) -> None:
+    """The parameters are those that the kind declares, and the tensors as large as these say."""
+    kind = KINDS[metadata.kind]
+    if kind.params is None:
+        return
+    wrong = next(misstated(kind.params, metadata.custody, metadata.params), None)
+    if wrong is not None:
+        raise MetadataError(f"it is no {kind.name} as fedsynth writes it: {wrong}")
+    rules = kind.tensors or {}
+    for spec in specs if rules else ():
+        for dim, size in zip(rules[spec.name].dims, spec.shape, strict=True):
+            wanted = len(metadata.params.get(dim.param, [""])) if isinstance(dim, Listed) else size
+            if size != wanted:
+                raise PromiseError(f"tensor {spec.name!r} has {size} rows, but there are {wanted}: {dim}")
 
 
 def _plain(name: str, array: Array) -> Array:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,11 @@ from artifacts.metadata import Metadata
 
 _PIECE = 1 << 20  # of a large one; whole numbers of every type fit into it
 
-# Is shown the bytes of all tensors, piece by piece, in order.
+_DTYPE, _NBYTES = operator.attrgetter("dtype"), operator.attrgetter("nbytes")
+
+# Is shown all bytes of the file, piece by piece, in order.
 Look = Callable[[bytes], None]
+LookAtNumbers = Callable[[Array], None]
 
 
 @dataclass(frozen=True)
@@ -48,39 +52,41 @@ class TensorStream:
         raise KeyError(name)
 
 
-def scan(path: Path, look: Look | None = None) -> TensorStream:
-    """Check everything that the file claims, and show the tensors to `look` on the way."""
+def scan(path: Path, look: Look | None = None, numbers_seen: LookAtNumbers | None = None) -> TensorStream:
+    """Check everything that the file claims; show `look` the bytes on the way, `numbers_seen` what is no integer."""
     with opened(path) as handle:
-        header, specs, sealed = read_start(handle)
-        whole, payload, numbers = hashlib.sha256(header), hashlib.sha256(), _Numbers(specs)
+        header, specs, sealed, size = read_start(handle)
+        whole, payload, numbers = hashlib.sha256(header), hashlib.sha256(), _Numbers(specs, numbers_seen)
         infinite: list[str] = []
-        for piece in _payload(handle, specs):
+        before = header  # is shown together with the first piece
+        for piece in _payload(handle, size - len(header)):
             whole.update(piece)
             payload.update(piece)
             if look is not None:
-                look(piece)
+                look(before + piece)
+                before = b""
             infinite += numbers.check(piece)
+        if look is not None and before:
+            look(before)
         if payload.hexdigest() != sealed.payload_sha256:
             raise ValueError("the tensors do not match their digest")
         if infinite:
             raise ValueError(infinite[0])
-        size = len(header) + sum(spec.nbytes for spec in specs)
     return TensorStream(path, sealed.metadata, sealed.payload_sha256, whole.hexdigest(), size, tuple(specs), header)
 
 
 def survey(path: Path) -> tuple[str, Metadata, tuple[TensorSpec, ...]]:
     """The digest of the file, what it says of itself, and its tensors; that their bytes are its own is not checked."""
     with opened(path) as handle:
-        header, specs, sealed = read_start(handle)
+        header, specs, sealed, size = read_start(handle)
         state = hashlib.sha256(header)
-        for piece in _payload(handle, specs):
+        for piece in _payload(handle, size - len(header)):
             state.update(piece)
         return state.hexdigest(), sealed.metadata, tuple(specs)
 
 
-def _payload(handle: BinaryIO, specs: list[TensorSpec]) -> Iterator[bytes]:
+def _payload(handle: BinaryIO, left: int) -> Iterator[bytes]:
     """The bytes of all tensors; pieces end at multiples of eight, where a tensor begins too: no number is cut."""
-    left = sum(spec.nbytes for spec in specs)
     while left:
         piece = handle.read(min(left, _PIECE))
         if len(piece) != min(left, _PIECE):
@@ -92,9 +98,10 @@ def _payload(handle: BinaryIO, specs: list[TensorSpec]) -> Iterator[bytes]:
 class _Numbers:
     """Which numbers a piece of the payload holds, piece after piece. Tensors of one type stand side by side."""
 
-    def __init__(self, specs: list[TensorSpec]) -> None:
-        runs = itertools.groupby(specs, lambda spec: spec.dtype)
-        self._left = [(dtype, sum(spec.nbytes for spec in run)) for dtype, run in runs][::-1]
+    def __init__(self, specs: list[TensorSpec], look: LookAtNumbers | None) -> None:
+        self._look = look
+        runs = itertools.groupby(specs, _DTYPE)
+        self._left = [(dtype, sum(map(_NBYTES, run))) for dtype, run in runs][::-1]
 
     def check(self, piece: bytes) -> Iterator[str]:
         """What is wrong with the numbers in it."""
@@ -104,6 +111,9 @@ class _Numbers:
             end = min(start + left, len(piece))
             if end < start + left:
                 self._left.append((dtype, start + left - end))
-            if not is_finite(np.frombuffer(view[start:end], DTYPES[dtype])):
+            numbers = np.frombuffer(view[start:end], DTYPES[dtype])
+            if not is_finite(numbers):
                 yield f"among its numbers of type {dtype} is NaN or infinity"
+            elif self._look is not None and dtype.startswith("F"):
+                self._look(numbers)
             start = end

@@ -1,6 +1,6 @@
 """Commitments: how an outbound file names a private input without telling anything about it.
 
-commitment = HMAC(HKDF(key, "commitment"), salt ‖ sha256 of the private file). Whoever holds the key and the file
+commitment = HMAC(HKDF(key, "commitment"), salt ‖ sha256 of the private file). Anyone who holds the key and the file
 can open it; to everyone else it is random. The salt differs from file to file: equal commitments would tell that
 the data did not change from one round to the next. It is derived, not drawn, so that a replay gives equal bytes.
 """

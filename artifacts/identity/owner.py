@@ -1,6 +1,6 @@
 """What is for its owner alone: made so that nobody else on the machine can read it, and checked when it is used.
 
-Private is what stands in a `private/`, `pending/` or `simulation/` folder, or is in the custody of a client or the
+Private is what is in a `private/`, `pending/` or `simulation/` folder, or is in the custody of a client or the
 server, wherever it stands. What leaves and what is public follows the umask.
 """
 

@@ -7,9 +7,11 @@ cannot bend (a call, a signed mail): with the roster nobody can add a client tha
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +19,11 @@ from typing import Any, Literal, get_args
 
 from artifacts import limits
 from artifacts.digests import canonical_json, is_sha256
-from artifacts.errors import InputError
+from artifacts.errors import FedsynthError, InputError, VerificationError
 from artifacts.formats.plain_data import read_json
 from artifacts.identity.keys import Key
-from artifacts.metadata import MetadataError, check_client_name
+from artifacts.kinds import KINDS
+from artifacts.metadata import MAX_ROUND, Metadata, MetadataError, check_client_name
 from artifacts.places import SERVER
 from artifacts.writing import atomic
 
@@ -36,6 +39,34 @@ VerifyKeys = Mapping[Purpose, bytes]
 
 
 @dataclass(frozen=True)
+class SigningRule:
+    """What must be signed: files of these kinds, in rounds from the first to the last; those without a round too."""
+
+    kinds: tuple[str, ...]
+    rounds: tuple[int, int] = (0, MAX_ROUND)
+
+    def asks_for(self, metadata: Metadata) -> bool:
+        first, last = self.rounds
+        return metadata.kind in self.kinds and (metadata.round is None or first <= metadata.round <= last)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kinds": list(self.kinds), "rounds": list(self.rounds)}
+
+    @classmethod
+    def from_json(cls, path: Path, fields: Any) -> SigningRule:
+        given: dict[str, Any] = fields if isinstance(fields, dict) else {}
+        kinds, rounds = given.get("kinds"), given.get("rounds")
+        known = {kind.name for kind in KINDS.values() if kind.travels and not kind.is_signed}
+        if not isinstance(kinds, list) or not kinds or kinds != sorted(known & set(map(str, kinds))):
+            raise InputError(f"{path}: what must be signed is some of {', '.join(sorted(known))}, in order.")
+        whole = isinstance(rounds, list) and len(rounds) == 2 and all(type(number) is int for number in rounds)
+        first, last = rounds if whole and isinstance(rounds, list) else (1, 0)
+        if not 0 <= first <= last <= MAX_ROUND or given.keys() != {"kinds", "rounds"}:
+            raise InputError(f"{path}: rounds in which files must be signed are a first and a last one.")
+        return cls(tuple(kinds), (first, last))
+
+
+@dataclass(frozen=True)
 class Roster:
     """Verify keys by purpose, of each client by its name, and of the server if it signs anything.
 
@@ -46,19 +77,36 @@ class Roster:
     federation: str
     clients: Mapping[str, VerifyKeys]
     server: VerifyKeys | None
+    expires: str | None = None  # the last day on which it counts, YYYY-MM-DD
+    signing: SigningRule | None = None
+
+    @property
+    def has_expired(self) -> bool:
+        return self.expires is not None and datetime.datetime.now(datetime.UTC).date().isoformat() > self.expires
+
+    def refuse_expired(self) -> None:
+        """For whoever signs or relies on a signature now."""
+        if self.has_expired:
+            raise VerificationError(f"{self.path} expired on {self.expires}: nothing is signed or accepted by it.")
 
     @property
     def fingerprint(self) -> str:
         """A digest of everything in it: who has compared it once with the others knows whose keys these are."""
         everybody = {name: _spelt(keys) for name, keys in self.clients.items()}
         server = None if self.server is None else _spelt(self.server)
-        fields = {"federation": self.federation, "clients": everybody, SERVER: server}
+        fields = {"federation": self.federation, "clients": everybody, SERVER: server, **_terms(self)}
         return hashlib.sha256(canonical_json(fields).encode()).hexdigest()
 
     def of(self, name: str, purpose: Purpose) -> bytes | None:
         """The verify key of a client, or of the server by its name; None for a stranger."""
         known = self.server if name == SERVER else self.clients.get(name)
         return None if known is None else known[purpose]
+
+
+def _terms(roster: Roster) -> dict[str, Any]:
+    """What it asks of signatures, where it asks for anything."""
+    asked = {"expires": roster.expires, "signing": roster.signing and roster.signing.to_json()}
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _spelt(keys: VerifyKeys) -> dict[str, str]:
@@ -85,24 +133,46 @@ def write_identity(out: Path, name: str, key: Key, *, force: bool) -> dict[str, 
     return public
 
 
-def write_roster(out: Path, identities: Sequence[Path], federation: str | None, *, force: bool) -> Roster:
-    """Write the roster of all participants from their identities."""
+def write_roster(
+    out: Path,
+    identities: Sequence[Path],
+    federation: str | None,
+    *,
+    expires: str | None = None,
+    signing: SigningRule | None = None,
+    force: bool,
+) -> Roster:
+    """Write the roster of all participants from their identities.
+
+    By default the federation has an id that no other has, so that what was signed in one counts in no other with the
+    same keys. Whoever adds a client later says the old one.
+    """
     found: dict[str, dict[str, str]] = {}
     owners: dict[str, str] = {}
     for path in identities:
-        fields = _read(path, _IDENTITY)
-        if fields.keys() != {"schema", "name", "verify_keys"}:
+        identity = _read(path, _IDENTITY)
+        if identity.keys() != {"schema", "name", "verify_keys"}:
             raise InputError(f"{path} is not an identity as `fedsynth identity` writes it. Get it again.")
-        _add(path, fields["name"], fields["verify_keys"], found, owners)
+        _add(path, identity["name"], identity["verify_keys"], found, owners)
     server = found.pop(SERVER, None)
-    # By default a digest of those who founded it; whoever adds a client later says the old name.
-    everybody = canonical_json({"clients": found, SERVER: server}).encode()
-    federation = federation or hashlib.sha256(everybody).hexdigest()[:32]
-    fields = {"schema": _ROSTER, "federation": federation, "clients": found}
+    fields: dict[str, Any] = {"schema": _ROSTER, "clients": found}
     fields |= {} if server is None else {SERVER: server}
+    fields |= {} if expires is None else {"expires": expires}
+    fields |= {} if signing is None else {"signing": signing.to_json()}
+    fields["federation"] = federation or (None if force else _same(out, fields)) or secrets.token_hex(16)
     roster = _parse(out, fields)
     _write(out, fields, force=force)
     return roster
+
+
+def _same(path: Path, fields: Mapping[str, Any]) -> str | None:
+    """The id in a roster that says the same otherwise: to write it again changes nothing."""
+    try:
+        found = _read(path, _ROSTER)
+    except FedsynthError:
+        return None
+    federation = found.pop("federation", None)
+    return federation if found == fields and isinstance(federation, str) else None
 
 
 def read_roster(path: Path) -> Roster:
@@ -116,7 +186,8 @@ def read_roster(path: Path) -> Roster:
 
 def _parse(path: Path, fields: Mapping[str, Any]) -> Roster:
     clients, federation = fields.get("clients"), fields.get("federation")
-    if fields.keys() - {SERVER} != {"schema", "federation", "clients"} or not isinstance(clients, dict):
+    optional = {SERVER, "expires", "signing"}
+    if fields.keys() - optional != {"schema", "federation", "clients"} or not isinstance(clients, dict):
         raise InputError(f"{path} is not a roster as `fedsynth roster` writes it. Get it again.")
     if not isinstance(federation, str) or not _FEDERATION.fullmatch(federation):
         raise InputError(
@@ -135,7 +206,17 @@ def _parse(path: Path, fields: Mapping[str, Any]) -> Roster:
         for name, keys in found.items()
     }
     server = everybody.pop(SERVER, None)
-    return Roster(path, federation, everybody, server)
+    signing = SigningRule.from_json(path, fields["signing"]) if "signing" in fields else None
+    return Roster(path, federation, everybody, server, _date(path, fields.get("expires")), signing)
+
+
+def _date(path: Path, text: Any) -> str | None:
+    try:
+        if text is None or datetime.date.fromisoformat(text).isoformat() == text:
+            return text  # type: ignore[no-any-return]
+    except (ValueError, TypeError):
+        pass
+    raise InputError(f"{path}: it expires on {text!r}, which is no day as YYYY-MM-DD.")
 
 
 def _add(path: Path, name: Any, keys: Any, found: dict[str, dict[str, str]], owners: dict[str, str]) -> None:

@@ -1,7 +1,7 @@
 """What is signed of a file: how it was made, and what it claims about privacy; and of a ledger, its head.
 
-All of it follows from the file's own metadata and the name of the federation, so that whoever has both can write the
-statements again and compare. No time, host, environment, command line or digest of anything private stands in them
+All of it follows from the file's own metadata and the name of the federation, so that anyone who has both can write the
+statements again and compare. No time, host, environment, command line or digest of anything private is in them
 (privacy contract, rule 27).
 """
 

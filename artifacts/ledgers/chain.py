@@ -59,7 +59,7 @@ def read(path: Path, is_entry: IsEntry) -> Lines:
 
 
 def snapshot(path: Path) -> bytes:
-    """The log as it stands between two entries, for a copy of it."""
+    """The log between two entries, for a copy of it."""
     with limits.open_file(path) as handle:
         fcntl.flock(handle, fcntl.LOCK_SH)
         return _contents(path, handle)
@@ -189,7 +189,7 @@ _known = _Known()
 
 @contextlib.contextmanager
 def locked(path: Path, is_entry: IsEntry, *, create: bool = True) -> Iterator[LockedChain]:
-    """Hold the log, so that what is read in it stays true until the next entry stands there."""
+    """Hold the log, so that what is read in it stays true until the next entry is there."""
     with explained(path):
         if create:
             make_folder(path.parent)

@@ -65,6 +65,12 @@ def last_entry(path: Path) -> dict[str, Any] | None:
     return next((entry for entry in reversed(entries) if entry["file"] == path.name), None)
 
 
+def released(place: Place) -> dict[tuple[str, str], dict[str, Any]]:
+    """The decisions by which files left, by name and digest; nothing of what waits or was rejected."""
+    entries = chain.read(log_of(place), _is_entry).entries
+    return {(entry["file"], entry["sha256"]): entry for entry in entries if entry["entry"] == "released"}
+
+
 def check_held(path: Path, digest: str) -> None:
     """The bytes in `pending/` are those that a stage put there last."""
     place = Place.of(path)
@@ -80,7 +86,7 @@ def check_held(path: Path, digest: str) -> None:
 def deciding(path: Path, digest: str) -> Iterator[Decide]:
     """Hold the gate from the last look at a file of `pending/` until it was decided and moved.
 
-    Whoever decides at the same moment waits, and then finds that it waits no more.
+    Another decision at the same moment waits for this one, and then finds the file gone.
     """
     place = Place.of(path)
     assert place is not None  # as above

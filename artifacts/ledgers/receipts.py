@@ -1,7 +1,7 @@
 """Receipts: heads of a client's ledger that the server countersigned, and what they prove (privacy contract, rule 25).
 
-A ledger that is rewritten as a whole, or cut at its end, is a good ledger to whoever sees it alone. A receipt ends
-that: both have signed that after so many entries the ledger had this head. What stands before can be changed no more;
+A ledger that is rewritten as a whole, or cut at its end, is a good ledger to anyone who sees it alone. A receipt ends
+that: both have signed that after so many entries the ledger had this head. What came before can be changed no more;
 what came after the last receipt still can.
 """
 
@@ -50,7 +50,7 @@ class Receipts:
 
 
 def read_receipts(paths: Iterable[Path]) -> Receipts:
-    """What stands in the files, by client. Who signed it is asked later, by `anchor`.
+    """What is in the files, by client. Who signed it is asked later, by `anchor`.
 
     A file that is gone by now is left out; one that the operating system does not let us read raises `InputError`.
     """
@@ -81,7 +81,7 @@ def anchor(place: Place, roster: Roster | None, given: Receipts = NO_RECEIPTS) -
     ledger's own chain is checked on the way; one that is broken raises `VerificationError`, as `egress.read` does.
     """
     own = read_receipts(receipts_of(place))
-    # Read after the receipts: whatever was countersigned by then stands in it.
+    # Read after the receipts: whatever was countersigned by then is in it.
     book, name = egress.read(place.ledger), place.base.name
     if place.is_server:
         return _unproved("unanchored", book, "nobody countersigns the server's ledger")

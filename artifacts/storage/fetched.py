@@ -33,5 +33,5 @@ def fetched(text: str) -> Iterator[Path]:
 
 
 def without_options(text: str) -> str:
-    """What may be recorded of a source: of a URL, what stands before its options."""
+    """What may be recorded of a source: of a URL, what precedes its options."""
     return str(Remote.parse(text)) if is_url(text) and local_path(text) is None else text

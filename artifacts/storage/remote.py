@@ -46,19 +46,19 @@ _UNREACHABLE = re.compile("Connect|Endpoint|Timeout|Payload|Incomplete|Disconnec
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredFile:
     """An object as the store describes it; `version` differs when its bytes do."""
 
     size: int
     version: str
 
     @classmethod
-    def of(cls, info: Mapping[str, Any]) -> Found:
+    def of(cls, info: Mapping[str, Any]) -> StoredFile:
         return cls(int(info["size"]), next((str(info[name]) for name in _VERSIONS if info.get(name)), ""))
 
 
 class _Store:
-    """What stands before the name in a URL, and the file system that reaches it, which is made when it is used."""
+    """What precedes the name in a URL, and the file system that reaches it, which is made when it is used."""
 
     def __init__(self, scheme: str, authority: str, options: str) -> None:
         self.scheme, self.authority, self.options = scheme, authority, options
@@ -142,16 +142,16 @@ class Remote:
         """Where a copy of it is in a folder of copies."""
         return folder / self.store.scheme / self.store.bucket / self.key
 
-    def find(self) -> Found | None:
+    def find(self) -> StoredFile | None:
         """The object, if there is one."""
         found = self._info()
-        return Found.of(found) if found is not None and found["type"] == "file" else None
+        return StoredFile.of(found) if found is not None and found["type"] == "file" else None
 
     def is_folder(self) -> bool:
         found = self._info()
         return found is not None and found["type"] == "directory"
 
-    def files(self) -> dict[str, Found]:
+    def files(self) -> dict[str, StoredFile]:
         """The objects of this folder by their names in it; none if it is not there. Names that lead out are refused."""
         system, path = self.store.system, self._path
         with _explained(str(self), "list"):
@@ -159,7 +159,7 @@ class Remote:
                 listed = system.find(path, detail=True)
             except FileNotFoundError:
                 return {}
-        names = {name[len(path) + 1 :]: Found.of(info) for name, info in listed.items() if name != path}
+        names = {name[len(path) + 1 :]: StoredFile.of(info) for name, info in listed.items() if name != path}
         for name in names:
             if not _is_plain(name):
                 raise InputError(f"{self} holds an object named {name!r}, which is no name of a file. Remove it.")
@@ -184,7 +184,7 @@ class Remote:
         check_room(found.size, target.parent, str(self))
         self._fetch(target, found)
 
-    def fetch_folder(self, target: Path) -> dict[str, Found]:
+    def fetch_folder(self, target: Path) -> dict[str, StoredFile]:
         """Fetch every object of this folder; returns them as they were found."""
         files = self.files()
         check_room(sum(found.size for found in files.values()), target, str(self))
@@ -194,7 +194,7 @@ class Remote:
                 task.result()
         return files
 
-    def put(self, content: bytes | Path) -> Found:
+    def put(self, content: bytes | Path) -> StoredFile:
         """Put one object: whole, or not at all."""
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
         with _explained(str(self), "write"):
@@ -228,7 +228,7 @@ class Remote:
         if there != path:
             system.mv(there, path)
 
-    def _fetch(self, target: Path, found: Found) -> None:
+    def _fetch(self, target: Path, found: StoredFile) -> None:
         with explained(target):
             make_folder(target.parent, mode=0o700)
             os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

@@ -98,7 +98,7 @@ def write_json(path: Path, value: Mapping[str, Any], *, force: bool) -> None:
 
 
 def make_folder(folder: Path, mode: int | None = None) -> None:
-    """Make a folder and those above it, durably: what stands in a folder whose name is lost is lost with it.
+    """Make a folder and those above it, durably: what is in a folder whose name is lost is lost with it.
 
     A private one is for its owner alone; one that exists keeps its permissions.
     """

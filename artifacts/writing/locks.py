@@ -18,12 +18,12 @@ from pathlib import Path
 from artifacts.errors import InputError
 from artifacts.writing.atomic import explained, make_folder
 
-_PATIENCE = 0.2  # whoever sweeps a leftover holds it for a moment
+_PATIENCE = 0.2  # a process that sweeps a leftover holds it for a moment
 
 
 @contextlib.contextmanager
 def held(folder: Path, who: str, *, wait: bool = False, name: str = "lock") -> Iterator[None]:
-    """Hold the folder. Whoever comes second is refused, with the words of the first; or waits, for what is short."""
+    """Hold the folder. The second process is refused, with the words of the first; or waits, for what is short."""
     path, made = folder / f".{name}.part", not folder.exists()
     with explained(path):
         descriptor = _take(path, wait=wait)

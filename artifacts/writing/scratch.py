@@ -1,6 +1,6 @@
 """A folder for what does not fit into memory: gone when the work is done or fails, swept by the next run if killed.
 
-As in `atomic`, whoever works holds a lock, here on the folder itself, so that a later process can tell a leftover
+As in `atomic`, a process at work holds a lock, here on the folder itself, so that a later process can tell a leftover
 from work under way.
 """
 

@@ -44,6 +44,7 @@ COMMANDS: dict[str, str] = {
     "verify": _ANYONE,
     "account": _ANYONE,
     "report": _ANYONE,
+    "export": _ANYONE,
     "partition": _SIMULATION,
     "run": _SIMULATION,
     "recipe": _SIMULATION,

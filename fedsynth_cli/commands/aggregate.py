@@ -9,7 +9,7 @@ import click
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Device, Force, Given, Json, Out, Quiet, ServerKey, hyper_options
+from fedsynth_cli.options import Device, Force, GivenOptions, Json, Out, Quiet, ServerKey, hyper_options
 from fedsynth_cli.urls import WRITTEN
 from stages.registry import RULES
 
@@ -18,7 +18,7 @@ from stages.registry import RULES
 def aggregate(
     model: Annotated[Path, typer.Argument(help="The model that the round began with.")],
     out: Out,
-    given: Given,
+    given: GivenOptions,
     messages: Annotated[
         list[Path] | None, typer.Argument(help="The clients' messages or surrogates of this round.", show_default=False)
     ] = None,

@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output, human_bytes, table
-from fedsynth_cli.options import Json, Quiet
+from fedsynth_cli.options import Json, Quiet, RecipePreset, Setting
+from fedsynth_cli.trials import try_canaries, try_neighbours
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from stages.audit import AuditReport
 
-_REPLAY = "Replay"
+_REPLAY, _TRIALS = "Replay", "A recipe in place of files"
 _STYLES = {"failure": "red", "unknown": "yellow", "unchecked": "yellow", "note": "dim"}
 
 
 def audit(
-    target: Annotated[Path, typer.Argument(help="A run folder, a home, one participant's folder, or an outbox alone.")],
+    target: Annotated[
+        Path | None,
+        typer.Argument(help="A run folder, a home, one participant's folder, or an outbox alone.", show_default=False),
+    ] = None,
     delta: Annotated[float | None, typer.Option(help="Compute the ε of what left, at this δ.")] = None,
     received: Annotated[
         list[Path] | None,
@@ -49,6 +53,30 @@ def audit(
         list[int] | None,
         typer.Option(help="A seed that synthesize may have used, if no private file tells.", rich_help_panel=_REPLAY),
     ] = None,
+    neighbours: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RECIPE",
+            rich_help_panel=_TRIALS,
+            help="Run this recipe, shrunk, on data one record or client apart, its noise from a fixed stream: nothing "
+            "that leaves may differ.",
+        ),
+    ] = None,
+    empirical: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RECIPE",
+            rich_help_panel=_TRIALS,
+            help="Run this recipe, shrunk, with canaries among its records, and attack what is released: bounds ε from "
+            "below. Needs --delta.",
+        ),
+    ] = None,
+    canaries: Annotated[
+        int | None,
+        typer.Option(min=2, rich_help_panel=_TRIALS, help="So many canaries (1000).", show_default=False),
+    ] = None,
+    preset: RecipePreset = None,
+    setting: Setting = None,
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Processes that look at files, where there are many (all cores).", show_default=False),
@@ -60,16 +88,31 @@ def audit(
 
     Exit code 5 on any failure, 6 if nothing is wrong but something could not be checked.
 
+    With --neighbours or --empirical a recipe is tried in place of files: whether its ε is kept by what it does.
+
     Example: fedsynth audit runs/first --delta 1e-5
+    Example: fedsynth audit --neighbours dp-sgd
     """  # fmt: skip
     from artifacts.errors import UsageError
     from stages.audit import ReplayOptions
     from stages.audit import audit as stage
 
+    output = Output(as_json=json, quiet=quiet)
+    trials = [recipe for recipe in (neighbours, empirical) if recipe is not None]
+    if len(trials) + (target is not None) != 1:
+        raise UsageError("audit takes a folder, or --neighbours RECIPE, or --empirical RECIPE: one of them.")
+    if not trials and (canaries is not None or preset is not None or setting):
+        raise UsageError("--canaries, --preset and --set go with --neighbours or --empirical.")
+    if neighbours is not None:
+        try_neighbours(neighbours, preset, setting or [], output)
+        return
+    if empirical is not None:
+        try_canaries(empirical, preset, setting or [], delta, canaries or 1000, output)
+        return
+    assert target is not None  # one of them is given
     if not replay and (sample is not None or tolerance is not None or seed):
         raise UsageError("--sample, --tolerance and --seed go with --replay.")
     options = ReplayOptions(sample=sample, tolerance=tolerance, seeds=tuple(seed or ())) if replay else None
-    output = Output(as_json=json, quiet=quiet)
     with output.progress("audit") as report:
         cores = workers or os.cpu_count() or 1
         result = stage(

@@ -30,7 +30,7 @@ def batch(
 
     Example: printf '%s\\n' 'keygen -o a.key' 'keygen -o b.key' | fedsynth batch --workers 2
     """
-    from stages.recipes.workers import Workers as Pool
+    from stages.execution.workers import Workers as Pool
 
     chains = [_parse(number, line) for number, line in enumerate(lines or sys.stdin, start=1) if _says(line)]
     output = Output(as_json=json, quiet=quiet)

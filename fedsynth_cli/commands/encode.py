@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Device, Force, Gate, Given, Json, Key, Out, Quiet, gated, hyper_options
+from fedsynth_cli.options import Client, Device, Force, Gate, GivenOptions, Json, Key, Out, Quiet, gated, hyper_options
 from fedsynth_cli.urls import WRITTEN
 from stages.registry import ENCODERS
 
@@ -23,7 +23,7 @@ def encode(
         ),
     ],
     out: Out,
-    given: Given,
+    given: GivenOptions,
     previous: Annotated[
         Path | None,
         typer.Option(

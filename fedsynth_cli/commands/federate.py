@@ -226,7 +226,7 @@ def _recipe(name: str, preset: str | None, setting: list[str] | None, rounds: in
 
 def _names(clients: str) -> tuple[str, ...]:
     """`3` → 00, 01, 02; else the names between the commas."""
-    from stages.partition import numbered_clients
+    from stages.run_folder.files import numbered_clients
 
     if clients.isdecimal() and int(clients) > 0:
         return tuple(numbered_clients(int(clients)))
@@ -241,7 +241,7 @@ def _echo(quiet: bool) -> Echo:
 
 
 def _now(output: Output, summary: dict[str, Any]) -> None:
-    """Whoever started a service waits for this line."""
+    """The program that started a service waits for this line."""
     output.result(summary)
     sys.stdout.flush()
 

@@ -36,6 +36,14 @@ def ingest(
     channels: Annotated[int | None, typer.Option(help="1 for grey, 3 for colour.", show_default=False)] = None,
     image_column: Annotated[str | None, typer.Option(help="Parquet: the images' column.", show_default="image")] = None,
     label_column: Annotated[str | None, typer.Option(help="Parquet: the labels' column.", show_default="label")] = None,
+    unit_column: Annotated[
+        str | None,
+        typer.Option(
+            help="Parquet: the column that says whose a row is (a patient), for --unit person. It becomes numbers that "
+            "never leave.",
+            show_default=False,
+        ),
+    ] = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -53,7 +61,8 @@ def ingest(
     from stages.ingest import ingest as stage
 
     reading = Reading(
-        image_size=image_size, channels=channels, image_column=image_column, label_column=label_column
+        image_size=image_size, channels=channels, image_column=image_column, label_column=label_column,
+        unit_column=unit_column,
     )  # fmt: skip
     summary = stage(source, out, reading=reading, like=like, schema=schema, client=client, force=force)
     Output(as_json=json, quiet=quiet).result(summary)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Force, Given, Json, Out, Quiet, Seed, hyper_options
+from fedsynth_cli.options import Force, GivenOptions, Json, Out, Quiet, Seed, hyper_options
 from stages.registry import NETWORKS
 
 
@@ -16,7 +16,7 @@ from stages.registry import NETWORKS
 def init_model(
     like: Annotated[Path, typer.Option("--like", help="A dataset whose image size and classes the model is for.")],
     out: Out,
-    given: Given,
+    given: GivenOptions,
     weights: Annotated[
         Path | None,
         typer.Option(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Force, Given, Json, Out, Quiet, Seed, hyper_options
+from fedsynth_cli.options import Force, GivenOptions, Json, Out, Quiet, Seed, hyper_options
 from fedsynth_cli.urls import FOLDER
 from stages.data.params import PartitionParams
 
@@ -23,7 +23,7 @@ def partition(
         ),
     ],
     out: Out,
-    given: Given,
+    given: GivenOptions,
     root: Annotated[
         Path | None, FOLDER, typer.Option(help="Folder of torchvision's datasets.", show_default=False)
     ] = None,

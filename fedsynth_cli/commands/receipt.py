@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Force, Json, Key, Out, Quiet, Roster, ServerKey
+from fedsynth_cli.options import Client, Force, Json, Key, Out, Quiet, RosterFile, ServerKey
 
 _CLIENT, _SERVER = "At a client", "At the server"
 
@@ -25,7 +25,7 @@ def receipt() -> None:
 
 def ask(
     out: Out,
-    roster: Roster,
+    roster: RosterFile,
     round: Annotated[int, typer.Option("--round", min=0, help="The round that it is for.", show_default=False)],
     key: Key = None,
     client: Client = None,
@@ -46,7 +46,7 @@ def ask(
 def give(
     heads: Annotated[list[Path], typer.Argument(help="The clients' heads of one round.")],
     out: Out,
-    roster: Roster,
+    roster: RosterFile,
     key: ServerKey = None,
     force: Force = False,
     json: Json = False,
@@ -65,7 +65,7 @@ def give(
 def keep(
     receipts: Annotated[Path, typer.Argument(help="The server's file of receipts.")],
     out: Out,
-    roster: Roster,
+    roster: RosterFile,
     client: Client = None,
     force: Force = False,
     json: Json = False,

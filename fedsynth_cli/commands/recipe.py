@@ -101,7 +101,7 @@ def recipe(
             files[listed] = ignored(run_folder)
         elif not set(ignored(run_folder).split()) <= set(listed.read_text().split()):
             lines = " and ".join(ignored(run_folder).split())
-            output.warn(f"private data will stand in {run_folder}/: put {lines} into {listed}.")
+            output.warn(f"private data will be in {run_folder}/: put {lines} into {listed}.")
     else:
         text = _rendered(style, chosen, given)
         if out is None:

@@ -42,7 +42,7 @@ def release(
     """Show what would leave, and let it: by the rules of policy.yaml, or by a person's yes.
 
     What the rules allow leaves at once. Of the rest a person is asked, or says --yes or --reject. Where policy.yaml
-    stands in private/, or a stage was called with --gate, everything that leaves waits here first.
+    is in private/, or a stage was called with --gate, everything that leaves waits here first.
 
     Example: fedsynth release clients/00
 

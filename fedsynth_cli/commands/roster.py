@@ -16,7 +16,18 @@ def roster(
     out: Out,
     federation: Annotated[
         str | None,
-        typer.Option(help="Its name, which signatures are bound to; else a digest of its keys.", show_default=False),
+        typer.Option(help="Its id, which signatures are bound to; else a fresh one.", show_default=False),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="The last day on which it counts, YYYY-MM-DD.", show_default=False)
+    ] = None,
+    signed: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help="A kind of file that must be signed. Repeatable.", show_default=False),
+    ] = None,
+    rounds: Annotated[
+        tuple[int, int] | None,
+        typer.Option(metavar="FIRST LAST", help="Only in these rounds must files be signed.", show_default=False),
     ] = None,
     force: Force = False,
     json: Json = False,
@@ -26,8 +37,10 @@ def roster(
 
     Example: fedsynth roster clients/*/private/identity.json server/private/identity.json -o public/roster.json
 
-    To add a client later, give all identities again and the old roster's name with --federation.
+    To add a client later, give all identities again and the old roster's id with --federation.
     """
     from stages.identity import roster as stage
 
-    Output(as_json=json, quiet=quiet).result(stage(identities, out, federation=federation, force=force))
+    Output(as_json=json, quiet=quiet).result(
+        stage(identities, out, federation=federation, expires=expires, signed=signed or (), rounds=rounds, force=force)
+    )

@@ -24,7 +24,7 @@ def sample_clients(
 ) -> None:
     """Draw who takes part in a round, secretly: each client by a coin of its own, from the server's key.
 
-    Who was drawn stands in the file alone, which never leaves the server: only then does the sampling count in ε.
+    Who was drawn is in the file alone, which never leaves the server: only then does the sampling count in ε.
 
     Example: fedsynth sample-clients 00 01 02 03 --sampling-rate 0.5 --round 1 -o server/private/clients-0001.json
     """

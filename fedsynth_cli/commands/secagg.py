@@ -9,8 +9,20 @@ import click
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Force, Gate, Given, Json, Key, Out, Quiet, Roster, gated, hyper_options
-from stages.secagg.terms import Terms
+from fedsynth_cli.options import (
+    Client,
+    Force,
+    Gate,
+    GivenOptions,
+    Json,
+    Key,
+    Out,
+    Quiet,
+    RosterFile,
+    gated,
+    hyper_options,
+)
+from stages.secagg.terms import SecaggTerms
 
 _CLIENT, _SERVER = "Each round, at a client", "Each round, at the server"
 
@@ -50,7 +62,7 @@ def keys(
 def shares(
     listed: Annotated[Path, typer.Argument(metavar="KEYS", help="The server's list of keys.")],
     out: Out,
-    roster: Roster,
+    roster: RosterFile,
     least_threshold: Annotated[
         int, typer.Option("--least-threshold", min=2, help="Refuse a list that lets fewer clients end the round.")
     ] = 2,
@@ -139,12 +151,12 @@ def unmask(
     Output(as_json=json, quiet=quiet).result(stage(confirmed, out, key=key, client=client, force=force))
 
 
-@hyper_options("secagg", Terms)
+@hyper_options("secagg", SecaggTerms)
 def collect(
     files: Annotated[list[Path], typer.Argument(help="The clients' files of one step.")],
     out: Out,
-    roster: Roster,
-    given: Given,
+    roster: RosterFile,
+    given: GivenOptions,
     keys: KeyList = None,
     receiver: Annotated[
         str | None, typer.Option("--for", help="shares: only those for this client.", show_default=False)
@@ -163,15 +175,15 @@ def collect(
     """
     from stages.secagg.collect import collect as stage
 
-    terms = given.resolve(Terms)
-    summary = stage(files, out, roster=roster, keys=keys, terms=terms, receiver=receiver, force=force)
+    params = given.resolve(SecaggTerms)
+    summary = stage(files, out, roster=roster, keys=keys, params=params, receiver=receiver, force=force)
     Output(as_json=json, quiet=quiet).result(summary)
 
 
 def secure_sum(
     files: Annotated[list[Path], typer.Argument(help="The survivors' masked updates, and their answers to unmask.")],
     out: Out,
-    roster: Roster,
+    roster: RosterFile,
     keys: Annotated[Path, typer.Option("--keys", help="The round's list of keys.", show_default=False)],
     shares: Annotated[Path, typer.Option("--shares", help="The round's list of shares.", show_default=False)],
     survivors: Annotated[

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Force, Json, Quiet, Roster
+from fedsynth_cli.options import Force, Json, Quiet, RosterFile
 
 
 def sign(
     files: Annotated[list[Path], typer.Argument(help="Files that leave.")],
-    roster: Roster,
+    roster: RosterFile,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The envelope; else FILE.intoto.jsonl.", show_default=False)
     ] = None,

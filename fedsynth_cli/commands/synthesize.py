@@ -13,7 +13,7 @@ from fedsynth_cli.options import (
     Device,
     Force,
     Gate,
-    Given,
+    GivenOptions,
     Json,
     Key,
     Out,
@@ -31,7 +31,7 @@ from stages.methods.params.synthesis import MOST_IMAGES, Synthesis
 def synthesize(
     generator: Annotated[Path, typer.Argument(help="The client's private generator.")],
     out: Out,
-    given: Given,
+    given: GivenOptions,
     sheet: Annotated[
         Path | None, WRITTEN, typer.Option(help="PNG of all images, numbered, for the person who approves them.")
     ] = None,

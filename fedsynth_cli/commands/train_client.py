@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Device, Force, Given, Json, Key, Out, Quiet, Seed, hyper_options
+from fedsynth_cli.options import Client, Device, Force, GivenOptions, Json, Key, Out, Quiet, Seed, hyper_options
 from fedsynth_cli.urls import WRITTEN
 from stages.registry import ALGORITHMS
 
@@ -18,7 +18,7 @@ def train_client(
     model: Annotated[Path, typer.Argument(help="The model that the server sent.")],
     data: Annotated[list[Path], typer.Argument(help="The client's dataset, or several.")],
     out: Out,
-    given: Given,
+    given: GivenOptions,
     state: Annotated[
         Path | None,
         typer.Option(help="What the client kept from its last round, if the algorithm keeps any.", show_default=False),

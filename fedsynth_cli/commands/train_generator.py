@@ -8,7 +8,19 @@ from typing import Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output
-from fedsynth_cli.options import Client, Device, Force, Given, Json, Key, Out, Quiet, Seed, hyper_options, numbers
+from fedsynth_cli.options import (
+    Client,
+    Device,
+    Force,
+    GivenOptions,
+    Json,
+    Key,
+    Out,
+    Quiet,
+    Seed,
+    hyper_options,
+    numbers,
+)
 from stages.registry import GENERATORS
 
 
@@ -16,7 +28,7 @@ from stages.registry import GENERATORS
 def train_generator(
     data: Annotated[list[Path], typer.Argument(help="The client's dataset, or several.")],
     out: Out,
-    given: Given,
+    given: GivenOptions,
     checkpoint_every: Annotated[
         int, typer.Option(min=0, help="Steps between checkpoints beside the output; 0: none. Changes no result.")
     ] = 100,

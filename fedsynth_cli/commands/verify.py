@@ -9,7 +9,7 @@ import typer
 
 from artifacts.errors import VerificationError
 from fedsynth_cli.console import Output, table
-from fedsynth_cli.options import Json, Quiet, Roster
+from fedsynth_cli.options import Json, Quiet, RosterFile
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def verify(
     files: Annotated[list[Path], typer.Argument(help="Signed files, heads or receipts.")],
-    roster: Roster,
+    roster: RosterFile,
     envelope: Annotated[
         Path | None, typer.Option(help="The envelope of the file; else FILE.intoto.jsonl.", show_default=False)
     ] = None,

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
+from typing import Any
 
+from artifacts.identity.commitments import commit
 from artifacts.identity.keys import Key
+from artifacts.kinds import KINDS
 from artifacts.metadata import InputRef, Metadata
 from stages.audit.outbound import Seen
+from stages.audit.required_disclosures import required_disclosures
 from stages.audit.surrounding_files import Given, Kept, Shelf
+
+# Kinds that hold the very tensors of the private file that they are made from.
+_WEIGHTS = ("message", "state", "secagg-masked")
 
 
 @dataclass
@@ -29,10 +36,12 @@ class Ancestry:
     def check(self, seen: Seen) -> Iterator[str]:
         """What is wrong with the inputs that a file in the outbox names."""
         metadata = seen.metadata
+        if self.key is not None and metadata.custody == "outbound":  # what goes down has disclosures from the messages
+            yield from self._check_told(seen)
         for reference in metadata.inputs:
             name = f"its input {reference.role!r}"
             if reference.sha256 is None:
-                yield from self._check_commitment(metadata, reference, name)
+                yield from self._check_commitment(seen, reference, name)
                 continue
             mine = self.shelf.files.get(reference.sha256)
             if mine is not None and mine.metadata.custody != "public":
@@ -45,12 +54,29 @@ class Ancestry:
             elif not self._is_given(reference.sha256):
                 yield f"{name} is no file that the server sent"
 
-    def _check_commitment(self, metadata: Metadata, reference: InputRef, name: str) -> Iterator[str]:
+    def _check_told(self, seen: Seen) -> Iterator[str]:
+        """What it declares, it tells, or has from what it was made from: to choose among disclosures says something."""
+        assert self.key is not None
+        metadata = seen.metadata
+        opened = [self.shelf.opened(self.key, r, metadata.round) for r in metadata.inputs if r.commitment is not None]
+        inherited = {word for kept in opened if kept is not None for word in kept.metadata.disclosures}
+        named = {r.sha256 for r in metadata.inputs} & (self.own or set())
+        extra = set(metadata.disclosures) - required_disclosures(metadata, seen.names) - inherited
+        if extra and not named and metadata.kind != "proxy":
+            yield f"it declares {', '.join(sorted(extra))}, which it does not tell"
+
+    def _check_commitment(self, seen: Seen, reference: InputRef, name: str) -> Iterator[str]:
         if self.key is None:
             return
+        metadata = seen.metadata
         opened = self.shelf.opened(self.key, reference, metadata.round)
         if opened is not None:
             yield from _mismatches(metadata, opened, name)
+            yield from self._check_salt(metadata, reference, opened, name)
+            if reference.role in KINDS and seen.tensors is not None and metadata.kind in _WEIGHTS:
+                mine, theirs = ({s.name: s.shape for s in specs} for specs in (seen.tensors.specs, opened.specs))
+                if mine != theirs:
+                    yield f"{name} has other tensors than the file"
             return
         other = self.shelf.misplaced(self.key, reference)
         if other is None:
@@ -58,6 +84,20 @@ class Ancestry:
         else:
             about = other.metadata
             yield f"{name} opens to {other.path.name}, a {about.kind} of round {about.round}, which is not what it says"
+
+    def _check_salt(self, metadata: Metadata, reference: InputRef, opened: Kept, name: str) -> Iterator[str]:
+        """A salt is derived from what the file is, not drawn: one of somebody's own could carry 16 bytes."""
+        assert self.key is not None
+        context: dict[str, Any] = {"stage": metadata.stage, "client": metadata.client, "round": metadata.round}
+        if metadata.stage == "encode":
+            context["params"] = dict(metadata.params)
+        elif metadata.stage != "secagg":
+            return  # a replay finds it: the seed, which stands nowhere, is in the context
+        if metadata.kind == "surrogate":
+            context["inputs"] = [other.to_json() for other in metadata.inputs if other.commitment is None]
+        role, kind = reference.role, reference.kind
+        if commit(self.key, role=role, kind=kind, sha256=opened.sha256, context=context) != reference:
+            yield f"{name} is committed to with a salt that does not follow from the file"
 
     def within(self) -> Iterator[tuple[Kept, str]]:
         """The chain goes on inside: what a file was made from names its own inputs in turn."""
@@ -78,11 +118,13 @@ def _mismatches(metadata: Metadata, opened: Kept, name: str) -> Iterator[str]:
     about = opened.metadata
     if about.client is not None and about.client != metadata.client:
         yield f"{name} is a file of client {about.client!r}"
-    if about.kind in ("update", "generator", "state", "message") and list(about.privacy):
+    kind = KINDS[about.kind]
+    if kind.passes_events and list(about.privacy):
         missing = [event for event in about.privacy if event not in list(metadata.privacy)]
         if missing:
             yield f"{name} has privacy events that the file does not tell"
-    if not about.privacy and metadata.privacy and about.kind in ("update", "generator") and not _noised_here(metadata):
+    never_leaves = kind.passes_events and not kind.leaves
+    if not about.privacy and metadata.privacy and never_leaves and not _noised_here(metadata):
         yield f"{name} has no privacy events, but the file claims some"
 
 

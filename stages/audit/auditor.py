@@ -19,18 +19,20 @@ from artifacts.places import OUTBOX, Place
 from stages.audit.budget import epsilons
 from stages.audit.findings import AuditReport, Level
 from stages.audit.obstacles import is_gone
-from stages.audit.participant import Common, Part, add_error, audit_one, could_not
+from stages.audit.participant import Audited, Common, add_error, audit_one, could_not
 from stages.audit.replay import ReplayOptions
 from stages.audit.signatures import check_trust, find_roster, receipts_in
 from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subjects, find_subjects
 from stages.audit.surrounding_files import Given
 from stages.execution.progress import Report, silent
-from stages.recipes.workers import Workers
+from stages.execution.workers import Workers
 
 _TRIES = 3  # for files that are replaced while they are read
 _MANY_FILES = 2000  # to look at fewer takes less than to start a process
 _TASKS_A_WORKER = 8
+_RECORD = ".lineage.json"
+_RECORDED = ("aggregate", "shuffle")  # stages whose files do not say themselves what they were made from
 
 
 def audit(
@@ -91,7 +93,7 @@ def _look(
     check_trust(roster, trust, target, result)
     common = Common(given, roster, receipts, replay)
     number, files = len(subjects.all), sum(snapshot.num_files for snapshot in clients)
-    parts: list[Part] = []
+    parts: list[Audited] = []
     for done in _each(clients, common, workers if files >= _MANY_FILES and replay is None else 1):
         parts += done
         report(len(parts), number, parts[-1].name)
@@ -120,6 +122,8 @@ def _given(subjects: Subjects, server: Snapshot | None, result: AuditReport) -> 
     given = Given.read(folders)
     for path, why in given.obstacles:
         result.add("unknown", "lineage", path, could_not(why))
+    for path, what in given.wrong:
+        result.add("failure", "custody", path, what)
     for seen in server.seen if server is not None else ():
         specs = seen.tensors.specs if seen.tensors is not None else ()
         try:
@@ -129,7 +133,7 @@ def _given(subjects: Subjects, server: Snapshot | None, result: AuditReport) -> 
     return given
 
 
-def _each(clients: list[Snapshot], common: Common, workers: int) -> Iterator[list[Part]]:
+def _each(clients: list[Snapshot], common: Common, workers: int) -> Iterator[list[Audited]]:
     """One client's folder says nothing of another's: they are looked at one by one, or side by side."""
     numbered = list(enumerate(clients))
     clients.clear()
@@ -144,7 +148,7 @@ def _each(clients: list[Snapshot], common: Common, workers: int) -> Iterator[lis
             yield parts
 
 
-def _audit_some(snapshots: list[tuple[int, Snapshot]], common: Common) -> list[Part]:
+def _audit_some(snapshots: list[tuple[int, Snapshot]], common: Common) -> list[Audited]:
     """Takes each from the list, so that one client's metadata at a time stand in memory."""
     return [audit_one(*snapshots.pop(), common) for _ in range(len(snapshots))]
 
@@ -152,7 +156,7 @@ def _audit_some(snapshots: list[tuple[int, Snapshot]], common: Common) -> list[P
 def _read_records(server: Place, result: AuditReport) -> list[tuple[Path, list[InputRef]]]:
     """What the server noted of where its files come from, before the clients' ledgers are read."""
     found = []
-    for path in sorted(server.private.glob("*.lineage.json")):
+    for path in sorted(server.private.glob(f"*{_RECORD}")):
         try:
             found.append((path, lineage.read_record(path)))
         except FedsynthError as error:
@@ -175,6 +179,10 @@ def _check_server_lineage(
     """
     # Where a ledger or a private file could not be read, what is missing may be there.
     level: Level = "unknown" if result.count("unknown") else "failure"
+    recorded_files = {path.name.removesuffix(_RECORD) for path, _ in made_from}
+    for one in server.seen if server.has_records else ():
+        if one.metadata.stage in _RECORDED and one.path.stem not in recorded_files:
+            result.add(level, "lineage", one.path, "the server has no record of what it was made from")
     for path, references in made_from:
         for reference in references:
             between = server.shelf.files.get(reference.sha256 or "")

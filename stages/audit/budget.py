@@ -46,13 +46,17 @@ class SpendBook:
         return cls(path, released, charged)
 
     def check(self, metadata: Metadata) -> Iterator[Problem]:
-        """Every event is understood, has happened, was reserved, and says the same wherever it stands."""
+        """Every event is understood, has happened, was reserved, and says the same wherever it stands, once a file."""
+        if len({event.get("id") for event in metadata.privacy}) < len(metadata.privacy):
+            yield "events", "a privacy event stands there twice"
         for event in metadata.privacy:
             try:
-                PrivacyEvent.from_json(event)
+                spelt = PrivacyEvent.from_json(event).to_json()
             except (ValueError, TypeError) as error:
                 yield "events", f"a privacy event is not understood: {error}"
                 continue
+            if canonical_json(spelt) != canonical_json(dict(event)):
+                yield "events", "a privacy event is not spelt as fedsynth spells it"
             text, name = _without_id(event), event["id"]
             if name == PLANNED_ID:
                 yield "events", "a privacy event has no id: it is a plan, and never happened"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,14 @@ from numpy.typing import NDArray
 from artifacts.formats.safetensors_layout import TensorSpec
 from artifacts.formats.tensors_stream import TensorStream
 from artifacts.kinds import KINDS
-from artifacts.metadata import Metadata
 from stages.compression.file import sizes
+from stages.execution.dispatch import named
 from stages.nets.params import matches
 from stages.registry import ENCODERS
 
 Shapes = dict[str, tuple[int, ...]]
+_RUNNING = ("running_mean", "running_var")
+_PIXELS = {"float32": "F32", "float16": "F16", "uint8": "U8"}
 
 
 @dataclass(frozen=True)
@@ -33,22 +36,32 @@ class KnownModel:
         sent = {spec.name: spec.shape for spec in floats if not matches(spec.name, frozen)}
         return cls(sent, params)
 
+    @property
+    def layers(self) -> int:
+        """The tensors that are trained: what batch norm averages is not."""
+        return len(self.shapes) - len(self._averages)
+
+    @property
+    def averages(self) -> int:
+        """How many numbers batch norm's running averages are."""
+        return sum(math.prod(shape) for shape in self._averages)
+
+    @property
+    def _averages(self) -> list[tuple[int, ...]]:
+        return [shape for name, shape in self.shapes.items() if name.rpartition(".")[2] in _RUNNING]
+
 
 def misfits(found: TensorStream, labels: NDArray[Any] | None, model: KnownModel | None) -> Iterator[str]:
     """What does not belong into a file of a client; `model` is the one that it names, where that is at hand.
 
     `labels` are those of a surrogate.
     """
-    metadata, shapes = found.metadata, {spec.name: spec.shape for spec in found.specs}
-    kind = KINDS[metadata.kind]
+    kind = KINDS[found.metadata.kind]
     if kind.holds_weights and model is not None:
-        yield from _foreign(shapes, model.shapes, partial=kind.partial)
-    elif labels is not None:
-        yield from _surrogate(metadata, labels, shapes, model)
-    elif metadata.kind in ("compressed", "residuals"):
-        yield from _compressed(metadata, shapes, model)
-    elif kind.encoded:
-        yield from _proxy(metadata, found.specs, shapes, model)
+        yield from _foreign(_shapes(found), model.shapes, partial=kind.partial)
+    check = next((one.checked_by for one in ENCODERS.classes if one.kind == kind.name), None)
+    if check is not None:
+        yield from named(check)(found, labels, model)
 
 
 def _foreign(shapes: Shapes, wanted: Shapes, *, partial: bool) -> Iterator[str]:
@@ -62,11 +75,15 @@ def _foreign(shapes: Shapes, wanted: Shapes, *, partial: bool) -> Iterator[str]:
         yield f"the tensor {missing[0]!r} of its model is missing"
 
 
-def _surrogate(metadata: Metadata, labels: NDArray[Any], shapes: Shapes, model: KnownModel | None) -> Iterator[str]:
-    each = metadata.params.get("images_per_class", 0)
+def surrogate_misfits(found: TensorStream, labels: NDArray[Any] | None, model: KnownModel | None) -> Iterator[str]:
+    assert labels is not None  # a surrogate always has them
+    each = found.metadata.params.get("images_per_class", 0)
     low, high = (int(labels.min()), int(labels.max())) if labels.size else (0, 0)
     if model is not None:
+        shapes = _shapes(found)
         yield from _images(shapes["images"], model)
+        if shapes.get("norms", (model.layers,)) != (model.layers,):
+            yield f"it has {shapes['norms'][0]} norms for the {model.layers} layers of its model"
         classes = model.params.get("num_classes", 0)
         if low < 0 or high >= classes:
             yield f"its labels run from {low} to {high}, but there are {classes} classes"
@@ -74,33 +91,50 @@ def _surrogate(metadata: Metadata, labels: NDArray[Any], shapes: Shapes, model: 
         yield f"it holds more than the {each} images of a class that its parameters say"
 
 
-def _compressed(metadata: Metadata, shapes: Shapes, model: KnownModel | None) -> Iterator[str]:
-    if model is None:
-        return
-    found = {name: shape for name, shape in shapes.items() if name != "averages"}
-    if metadata.kind == "residuals":
-        wanted: dict[str, Any] = {"residuals": (metadata.params.get("images"), model.params.get("num_classes"))}
-    else:
-        wanted = sizes(ENCODERS.from_mapping(metadata.params), model.shapes)
-    if found != wanted:
-        yield f"it holds {found}, where its parameters and its model make {wanted}"
+def residuals_misfits(found: TensorStream, _labels: None, model: KnownModel | None) -> Iterator[str]:
+    if model is not None:
+        wanted = {"residuals": (found.metadata.params.get("images"), model.params.get("num_classes"))}
+        yield from _other_sizes(found, wanted, model)
 
 
-def _proxy(
-    metadata: Metadata, specs: tuple[TensorSpec, ...], shapes: Shapes, model: KnownModel | None
-) -> Iterator[str]:
-    kinds = {spec.name: spec.dtype for spec in specs}
+def compressed_misfits(found: TensorStream, _labels: None, model: KnownModel | None) -> Iterator[str]:
+    if model is not None:
+        yield from _other_sizes(found, sizes(ENCODERS.from_mapping(found.metadata.params), model.shapes), model)
+
+
+def _other_sizes(found: TensorStream, wanted: Mapping[str, Any], model: KnownModel) -> Iterator[str]:
+    yield from _running(_shapes(found), model)
+    held = {name: shape for name, shape in _shapes(found).items() if name != "averages"}
+    if held != wanted:
+        yield f"it holds {held}, where its parameters and its model make {wanted}"
+
+
+def proxy_misfits(found: TensorStream, _labels: None, model: KnownModel | None) -> Iterator[str]:
+    kinds, shapes = {spec.name: spec.dtype for spec in found.specs}, _shapes(found)
     if ("range" in kinds) != (kinds["images"] == "U8") or shapes.get("range", (2,)) != (2,):
         yield "`range` belongs to images of bytes, and is two numbers"
-    if shapes["images"][0] != metadata.params.get("images"):
-        yield f"it holds {shapes['images'][0]} images, its parameters say {metadata.params.get('images')}"
+    params = found.metadata.params
+    if kinds["images"] != _PIXELS.get(params.get("pixels", "float32")):
+        yield f"its images are {kinds['images']}, its parameters say {params.get('pixels')}"
+    if shapes["images"][0] != params.get("images"):
+        yield f"it holds {shapes['images'][0]} images, its parameters say {params.get('images')}"
     if model is None:
         return
     yield from _images(shapes["images"], model)
     if shapes["residuals"][1] != model.params.get("num_classes"):
         yield f"its residuals have {shapes['residuals'][1]} numbers each, the model has another number of classes"
-    if shapes["scales"][0] > len(model.shapes):
-        yield f"it has {shapes['scales'][0]} scales for the {len(model.shapes)} tensors of its model"
+    if shapes["scales"][0] != model.layers:
+        yield f"it has {shapes['scales'][0]} scales for the {model.layers} layers of its model"
+    yield from _running(shapes, model)
+
+
+def _running(shapes: Shapes, model: KnownModel) -> Iterator[str]:
+    if shapes.get("averages", (model.averages,)) != (model.averages,):
+        yield f"it has {shapes['averages'][0]} running averages, its model {model.averages}"
+
+
+def _shapes(found: TensorStream) -> Shapes:
+    return {spec.name: spec.shape for spec in found.specs}
 
 
 def _images(shape: tuple[int, ...], model: KnownModel) -> Iterator[str]:

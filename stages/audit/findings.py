@@ -175,7 +175,7 @@ class AuditReport:
         clients = [s for s in self.sent if not s.is_server]
         files, size = sum(s.files for s in clients), sum(s.bytes for s in clients)
         there = f"{counted(files, 'file')}, {size:,} bytes in the outboxes"
-        again = f"; {self._replayed()}" if self.replayed is not None else ""
+        again = f"; {self._replayed()}" if self.replayed is not None else "; values not computed again (--replay)"
         again += "; identity not checked" if self.fingerprint is not None and not self.trusted else ""
         if self.count("failure"):
             more = "".join(f"; {words}" for words in self._open_questions())

@@ -14,6 +14,7 @@ from typing import Any
 
 from artifacts.formats import tensors_file
 from artifacts.identity.keys import Key
+from artifacts.kinds import KINDS
 from artifacts.ledgers import spend
 from artifacts.metadata import Metadata
 from stages.audit.outbound import Seen
@@ -22,8 +23,6 @@ from stages.privacy.events import event_id_for_digest, output_digest
 
 # Update and state of one training are one output, in which their tensors are told apart by these words.
 _TRAINED = ("update", "state")
-# Kinds whose tensors, or those of the update behind them, are the very output; of others a replay shows it.
-_BOUND = ("message", "state", "surrogate")
 
 
 @dataclass
@@ -55,8 +54,8 @@ class ShownNoise:
             if name not in self.outputs:
                 yield f"the privacy event {name[:12]}… is of no computation in the spend ledger"
         known = [name for name in mine if name in self.outputs]
-        if not known or seen.metadata.kind not in _BOUND:
-            return
+        if not known or not KINDS[seen.metadata.kind].is_release:
+            return  # a replay shows it
         # The others are of what it goes on from: rounds before, whose events it carries on.
         if not any(self.outputs[name] in set(self._made(seen.path, seen.metadata, sources, name)) for name in known):
             yield f"the privacy event {known[-1][:12]}… is of another output than the one that this was made from"
@@ -68,7 +67,7 @@ class ShownNoise:
                 yield from self._trained(kept, event)
             elif kept.metadata.kind != "dataset":
                 yield self._digest(kept.path)
-        if metadata.kind in ("message", "surrogate"):
+        if KINDS[metadata.kind].is_release:
             yield self._digest(path)
 
     def _trained(self, kept: Kept, event: str) -> Iterator[str]:

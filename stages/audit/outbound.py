@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from artifacts.digests import canonical_json
 from artifacts.formats import Format, dataset_stream, envelope_file, format_named, tensors_stream
-from artifacts.formats.dataset_file import image_shape
+from artifacts.formats.dataset_stream import Rewriting
 from artifacts.formats.envelope_file import EnvelopeArtifact
 from artifacts.formats.tensors_file import PromiseError
 from artifacts.formats.tensors_stream import TensorStream
@@ -22,10 +22,10 @@ from artifacts.ledgers.egress import Entry
 from artifacts.metadata import Metadata, MetadataError
 from stages.audit.contents import misfits
 from stages.audit.obstacles import in_words, obstacle
+from stages.audit.pictures import Fingerprints, Pictures, of_surrogate
 from stages.audit.required_disclosures import required_disclosures
 from stages.audit.secrets import Watch
 from stages.audit.surrounding_files import Given
-from stages.data.png import check_plain
 from stages.declared import undeclared
 
 # (check, what is wrong)
@@ -44,6 +44,8 @@ class Seen:
     problems: tuple[Problem, ...]
     envelopes: EnvelopeArtifact | None = None
     labels: NDArray[Any] | None = None  # of a surrogate
+    remarks: tuple[str, ...] = ()  # what was compared otherwise than byte for byte
+    prints: Fingerprints | None = None  # of its pictures
 
     @property
     def names(self) -> set[str]:
@@ -66,21 +68,37 @@ def look_at(path: Path, watch: Watch) -> Seen | Problem:
 
 
 def _tensors(path: Path, watch: Watch) -> Seen:
-    found = tensors_stream.scan(path, watch.see)
-    watch.see_text(found.header)
+    found = tensors_stream.scan(path, watch.see, watch.see_numbers)
     problems = tuple(("secrets", f"{what} stands in the file") for what in watch.found)
     labels = found.tensor("labels") if found.metadata.kind == "surrogate" else None
-    return Seen(path, found.size, found.sha256, found.metadata, found, problems, labels=labels)
+    prints = of_surrogate(found.tensor("images")) if KINDS[found.metadata.kind].pictures == "clipped" else None
+    return Seen(path, found.size, found.sha256, found.metadata, found, problems, labels=labels, prints=prints)
 
 
 def _dataset(path: Path, watch: Watch) -> Seen:
     problems: list[Problem] = []
-    pictures = _Pictures(watch)
-    found = dataset_stream.scan(path, pictures.look)
+    pictures, found = Pictures(watch), dataset_stream.begin(path)
+    again = Rewriting(found)
+    for images in found.images():
+        pictures.look(images, found.metadata)
+        again.add(images)
+    versions = found.metadata.versions
+    remarks: list[str] = []
+    if found.writer != versions.get("pyarrow"):
+        problems.append(("params", f"it was written by Arrow {found.writer}, and names {versions.get('pyarrow')}"))
+    elif not again.is_same():
+        if found.writer == pa.__version__:
+            problems.append(("digest", "its pages are not as they are written: the same rows give other bytes"))
+        remarks.append(f"written by Arrow {found.writer}: its rows were compared, its pages were not")
+    if pictures.other_build:
+        remarks.append("its PNGs were compressed by another build of zlib: their pixels were compared")
     watch.see_text(canonical_json(found.metadata.to_json(payload_sha256="", seal_sha256="")).encode())
     problems += [("secrets", f"{what} stands in the file") for what in watch.found]
     problems += [("images", pictures.wrong)] if pictures.wrong is not None else []
-    return Seen(path, found.size, found.sha256, found.metadata, None, tuple(problems))
+    return Seen(
+        path, found.size, found.sha256, found.metadata, None, tuple(problems), remarks=tuple(remarks),
+        prints=pictures.prints,
+    )  # fmt: skip
 
 
 def _envelopes(path: Path, watch: Watch) -> Seen:
@@ -93,27 +111,6 @@ def _envelopes(path: Path, watch: Watch) -> Seen:
 
 
 _READERS = {Format.TENSORS: _tensors, Format.DATASET: _dataset, Format.ENVELOPES: _envelopes}
-
-
-class _Pictures:
-    """Looks at every PNG of a dataset, until one is not as the metadata say."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-        self._rows = 0
-        self.wrong: str | None = None
-
-    def look(self, images: pa.BinaryArray, metadata: Metadata) -> None:
-        _, _, values = images.buffers()
-        if values is not None:
-            self._watch.see(values.to_pybytes())
-        for png in images.to_pylist() if self.wrong is None else ():
-            try:
-                check_plain(png, image_shape(metadata))
-            except ValueError as error:
-                self.wrong = f"row {self._rows}: {error}"
-                return
-            self._rows += 1
 
 
 def check_seen(
@@ -133,6 +130,7 @@ def check_seen(
     if (wrong := undeclared(metadata)) is not None and metadata.custody == wanted:
         yield "params", wrong
     if client is None:
+        yield from _of_server(seen, given)
         return
     if metadata.client != client:
         yield "custody", f"it says it is from client {metadata.client!r}"
@@ -148,6 +146,22 @@ def check_seen(
     missing = sorted(required_disclosures(metadata, seen.names) - set(metadata.disclosures))
     if missing:
         yield "disclosures", f"it tells {', '.join(missing)}, and does not declare it"
+
+
+def _of_server(seen: Seen, given: Given | None) -> Iterator[Problem]:
+    """What goes down has the tensors of the model that it was made from, names no client, and counts nothing."""
+    metadata = seen.metadata
+    if metadata.client is not None or metadata.counts:
+        yield "params", "what the server sends names no client and states no count"
+    if seen.tensors is None or given is None:
+        return
+    named = (str(reference.sha256) for reference in metadata.inputs if reference.role == "model")
+    before = next((given.specs[digest] for digest in named if digest in given.specs), None)
+    if metadata.kind == "model" and before is not None and before != seen.tensors.specs:
+        yield "tensors", "its tensors are not those of the model that it was made from"
+    elif metadata.kind != "model":
+        for misfit in misfits(seen.tensors, seen.labels, _model(metadata, given)):
+            yield "tensors", misfit
 
 
 def _check_entries(seen: Seen, entries: Sequence[Entry]) -> Iterator[Problem]:

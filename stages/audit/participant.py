@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,14 +18,18 @@ from artifacts.places import Place
 from stages.audit.ancestry import Ancestry
 from stages.audit.budget import SpendBook, check_budget
 from stages.audit.findings import AuditReport, Sent
+from stages.audit.layout import check_file, check_place, chosen_names
 from stages.audit.noise import ShownNoise
 from stages.audit.obstacles import in_words, obstacle
 from stages.audit.outbound import Problem, Seen, check_seen
+from stages.audit.pictures import Fingerprints, copied, of_private
 from stages.audit.replay import ReplayOptions, replay_files
+from stages.audit.secure_rounds import SecureRounds
 from stages.audit.signatures import check_anchor, check_envelopes
 from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subject
 from stages.audit.surrounding_files import Given, Shelf
+from stages.words import counted
 
 
 @dataclass(frozen=True)
@@ -36,9 +41,13 @@ class Common:
     receipts: Receipts
     replay: ReplayOptions | None
 
+    @functools.cached_property
+    def rounds(self) -> SecureRounds:
+        return SecureRounds(self.given, self.roster)
+
 
 @dataclass
-class Part:
+class Audited:
     """What was found with one participant: the digests that it recorded or has, and the files replaced meanwhile."""
 
     number: int
@@ -48,15 +57,16 @@ class Part:
     replaced: set[str] = field(default_factory=set)
 
 
-def audit_one(number: int, snapshot: Snapshot, common: Common, recorded: Set[str] = frozenset()) -> Part:
+def audit_one(number: int, snapshot: Snapshot, common: Common, recorded: Set[str] = frozenset()) -> Audited:
     """`recorded`: what the clients did, if this is the server."""
     subject = snapshot.subject
-    part = Part(number, subject.name)
+    part = Audited(number, subject.name)
     result = part.result
     try:
-        book = _audit_place(snapshot, common.given, recorded, result)
+        book = _audit_place(snapshot, common, recorded, result)
         part.recorded = {entry.sha256 for entry in book} | {seen.sha256 for seen in snapshot.seen}
-        check_envelopes(snapshot.seen, common.roster, book if snapshot.has_records else None, result)
+        mine = snapshot.key if isinstance(snapshot.key, Key) else None
+        check_envelopes(snapshot.seen, common.roster, book if snapshot.has_records else None, mine, result)
         if not subject.is_server and snapshot.has_records:
             check_anchor(subject.place, common.roster, common.receipts, result.sent[-1], result)
         if not subject.is_server and common.replay is not None:
@@ -79,9 +89,9 @@ def add_error(error: Exception, check: str, where: Path, result: AuditReport) ->
         result.add("failure", check, where, in_words(error))
 
 
-def _audit_place(snapshot: Snapshot, given: Given | None, recorded: Set[str], result: AuditReport) -> list[Entry]:
+def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result: AuditReport) -> list[Entry]:
     """One participant: its ledger, its files, where they come from and what they cost. Returns its entries."""
-    subject, place = snapshot.subject, snapshot.place
+    subject, place, given = snapshot.subject, snapshot.place, common.given
     sent = Sent(subject.name, subject.role)
     result.sent.append(sent)
     if not subject.outbox.is_dir():
@@ -108,6 +118,7 @@ def _audit_place(snapshot: Snapshot, given: Given | None, recorded: Set[str], re
     sent.entries = len(own)
     for path, (check, what) in snapshot.unread:
         fail(check, path, what)
+    _check_layout(snapshot, result)
     if snapshot.has_records:
         for path in snapshot.files.keys() - {one.path for one in seen}:
             if path.name not in entries:
@@ -128,6 +139,7 @@ def _audit_place(snapshot: Snapshot, given: Given | None, recorded: Set[str], re
         brought = given.events if given is not None else set()
         shown = ShownNoise.read(spending.path, secret, ancestry.shelf, brought)
     sent.without_noise |= any(entry.picked for entry in own)
+    private = _private_pictures(snapshot, secret)
     for one in seen:
         _count(one, sent)
         mine = entries.get(one.path.name, []) if snapshot.has_records else None
@@ -136,6 +148,12 @@ def _audit_place(snapshot: Snapshot, given: Given | None, recorded: Set[str], re
                 fail(check, one.path, what)
             for what in shown.check(one) if shown is not None else ():
                 fail("events", one.path, what)
+            if private is not None and (found := copied(one.prints, private, one.metadata)) is not None:
+                fail("images", one.path, found)
+            if (needed := common.rounds.needs(one)) is not None:
+                result.needs("tensors", one.path, needed)
+            for check, what in common.rounds.check(one, secret, place.key):
+                fail(check, one.path, what)
         except Exception as error:
             add_error(error, "params", one.path, result)
     for kept, what in ancestry.within():
@@ -153,6 +171,29 @@ def _audit_place(snapshot: Snapshot, given: Given | None, recorded: Set[str], re
         what = f"other users of this machine can read {shared[0].name} ({len(shared)} in all). Run: chmod -R go= "
         result.add("note", "secrets", place.private, f"{what}{place.private}")
     return own
+
+
+def _check_layout(snapshot: Snapshot, result: AuditReport) -> None:
+    """Names, links, modes and attributes, and what stands beside the outbox."""
+    for path in snapshot.files:
+        for check, what in check_file(path):
+            result.add("failure", check, path, what)
+    for one in snapshot.seen:
+        for what in one.remarks:
+            result.add("note", "digest", one.path, what)
+    if snapshot.has_records:
+        for check, path, what in check_place(snapshot.place, snapshot.subject.outbox):
+            result.add("failure", check, path, what)
+    if names := chosen_names(snapshot.seen):
+        what = f"{counted(len(names), 'name')} that somebody chose, which can say anything: {names[0]}"
+        result.add("note", "outbox", snapshot.subject.outbox, what)
+
+
+def _private_pictures(snapshot: Snapshot, secret: Key | None) -> Fingerprints | None:
+    """Of the client's data, where that is at hand and pictures left."""
+    if secret is None or snapshot.subject.is_server or not any(one.prints is not None for one in snapshot.seen):
+        return None
+    return of_private(snapshot.shelf)
 
 
 def _say_what_is_missing(snapshot: Snapshot, given: Given | None, result: AuditReport) -> None:

@@ -14,6 +14,8 @@ from artifacts.identity.keys import Key
 from artifacts.metadata import InputRef, Metadata
 from artifacts.places import OUTBOX
 from stages.audit.outbound import Seen
+from stages.catalogue import COMMANDS
+from stages.execution.dispatch import named
 from stages.methods.params.encoding import Encoder
 from stages.methods.params.synthesis import Synthesis
 from stages.registry import ALGORITHMS, ENCODERS
@@ -27,7 +29,7 @@ class UnreplayableError(Exception):
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Remaking:
     """A file to be made again: what it says of itself, and where its inputs are."""
 
     path: Path
@@ -55,18 +57,15 @@ class Recipe:
 Make = Callable[[Path], list[Path]]
 
 
-def recipe_for(recipe: Recipe) -> Make:
-    metadata = recipe.metadata
-    calls: dict[str, Callable[[Recipe, Path], list[Path]]] = {
-        "train-client": _train_client, "train-generator": _train_generator, "synthesize": _synthesize,
-        "encode": _encode,
-    }  # fmt: skip
-    if metadata.stage not in calls:
-        raise UnreplayableError(f"nothing is known of how {metadata.stage} computes")
-    return lambda out: calls[metadata.stage](recipe, out)
+def recipe_for(recipe: Remaking) -> Make:
+    command = COMMANDS.get(recipe.metadata.stage)
+    if command is None or command.made_again_by is None:
+        raise UnreplayableError(f"nothing is known of how {recipe.metadata.stage} computes")
+    again: Callable[[Remaking, Path], list[Path]] = named(command.made_again_by)
+    return lambda out: again(recipe, out)
 
 
-def _train_client(recipe: Recipe, out: Path) -> list[Path]:
+def train_client_again(recipe: Remaking, out: Path) -> list[Path]:
     from stages.train_client import train_client
 
     metadata = recipe.metadata
@@ -83,7 +82,7 @@ def _train_client(recipe: Recipe, out: Path) -> list[Path]:
     return found if metadata.kind == "update" else found[::-1]
 
 
-def _train_generator(recipe: Recipe, out: Path) -> list[Path]:
+def train_generator_again(recipe: Remaking, out: Path) -> list[Path]:
     from stages.generators.file import described
     from stages.train_generator import train_generator
 
@@ -95,7 +94,7 @@ def _train_generator(recipe: Recipe, out: Path) -> list[Path]:
     return [out]
 
 
-def _synthesize(recipe: Recipe, out: Path) -> list[Path]:
+def synthesize_again(recipe: Remaking, out: Path) -> list[Path]:
     from stages.generators.file import facts_in
     from stages.synthesize import synthesize
 
@@ -115,8 +114,8 @@ def _synthesize(recipe: Recipe, out: Path) -> list[Path]:
     return [out]
 
 
-def _seed_of_images(recipe: Recipe, rows: int) -> int:
-    """The seed stands nowhere in what leaves; but the salt of the commitment was derived from it, under the key."""
+def _seed_of_images(recipe: Remaking, rows: int) -> int:
+    """The seed is nowhere in what leaves; but the salt of the commitment was derived from it, under the key."""
     metadata = recipe.metadata
     (reference,) = metadata.inputs
     generator = recipe.path_of(reference, None)
@@ -131,7 +130,7 @@ def _seed_of_images(recipe: Recipe, rows: int) -> int:
     raise UnreplayableError("its seed is neither 0 nor that of a private file: give it by --seed")
 
 
-def _encode(recipe: Recipe, out: Path) -> list[Path]:
+def encode_again(recipe: Remaking, out: Path) -> list[Path]:
     from stages.encode import encode
 
     params = ENCODERS.from_mapping(recipe.metadata.params)
@@ -154,7 +153,7 @@ def _encode(recipe: Recipe, out: Path) -> list[Path]:
     return made
 
 
-def _earlier(recipe: Recipe, params: Encoder) -> Iterator[Path | None]:
+def _earlier(recipe: Remaking, params: Encoder) -> Iterator[Path | None]:
     """What the file may have begun from: what it names, or else the client's last one of its kind, or nothing."""
     if params.names_previous:
         yield recipe.optional("previous")
@@ -168,7 +167,7 @@ def _earlier(recipe: Recipe, params: Encoder) -> Iterator[Path | None]:
     yield None
 
 
-def _before(recipe: Recipe, params: Any, model: Path) -> Path | None:
+def _before(recipe: Remaking, params: Any, model: Path) -> Path | None:
     """For a mask of what moved: the model that this one was made from."""
     if not params.follows_movement:
         return None

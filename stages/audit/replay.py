@@ -3,7 +3,7 @@
 All of it happens in a folder of the auditor's, which others cannot look into and which is deleted afterwards (privacy
 contract, rule 26): nothing is written into what is audited. The spend ledger is copied there: an identical computation
 is free, and if one is not identical, the charge is made in the copy and dies with it. The key is not: a link to it
-stands there, which is no key if the folder outlives its process.
+is there, which is no key if the folder outlives its process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stages.audit.compare import largest_difference
 from stages.audit.findings import STATES, AuditReport, Level, State
 from stages.audit.obstacles import obstacle
 from stages.audit.outbound import Seen
-from stages.audit.recompute import Recipe, UnreplayableError, recipe_for
+from stages.audit.recompute import Remaking, UnreplayableError, recipe_for
 from stages.audit.snapshot import Snapshot
 from stages.audit.surrounding_files import Given, Kept, Shelf
 from stages.charging.spending import charged_to_copy
@@ -137,7 +137,7 @@ class Replay:
     def _again(self, path: Path, sha256: str, metadata: Metadata) -> Replayed:
         """One file, computed again beside the others and compared."""
         folder = self._home.outbox if metadata.custody == "outbound" else self._home.private
-        recipe = Recipe(path, metadata, self._path_of, self.key, self.seeds, self.seen, self.device)
+        recipe = Remaking(path, metadata, self._path_of, self.key, self.seeds, self.seen, self.device)
         charged = len(spend.read_charged(spend.beside(self._home.key)))
         needs = self._needs(metadata)
         try:
@@ -157,7 +157,7 @@ class Replay:
             return Replayed(path, "not confirmed", done.what + needs)
         return done
 
-    def _made(self, recipe: Recipe, out: Path) -> list[Path]:
+    def _made(self, recipe: Remaking, out: Path) -> list[Path]:
         """The file again, under the versions and the arithmetic that it names: its noise is bound to those."""
         with recorded_versions(recipe.metadata.versions), charged_to_copy(self._home.key):
             if recipe.metadata.arithmetic is None:

@@ -11,7 +11,9 @@ from artifacts.errors import FedsynthError
 from artifacts.formats import Format
 from artifacts.formats.envelope_file import EnvelopeArtifact
 from artifacts.identity.attestation import check_signed, check_true
-from artifacts.identity.roster import Roster, read_roster
+from artifacts.identity.dsse import Envelope
+from artifacts.identity.keys import Key
+from artifacts.identity.roster import Roster, read_roster, signing_key, verify_key
 from artifacts.ledgers.egress import Entry
 from artifacts.ledgers.receipts import (
     NO_RECEIPTS,
@@ -62,28 +64,44 @@ def check_trust(roster: Roster | None, trust: str | None, target: Path, result: 
     elif trust is None:
         what = f"identity not checked: compare its fingerprint {roster.fingerprint} and give it as --trust"
         result.add("note", "envelopes", roster.path, what)
+    if roster.has_expired:
+        what = f"it expired on {roster.expires}: no file says when it was signed; what was after that does not count"
+        result.add("note", "envelopes", roster.path, what)
 
 
 def check_envelopes(
-    seen: Sequence[Seen], roster: Roster | None, entries: Sequence[Entry] | None, result: AuditReport
+    seen: Sequence[Seen], roster: Roster | None, entries: Sequence[Entry] | None, key: Key | None, result: AuditReport
 ) -> None:
     """Every envelope in an outbox is on the file beside it that it names, is true of it, and signed by its owner.
 
     Heads and receipts are signed by whom they must be; what they say of a ledger, `check_anchor` compares with it.
-    `entries` are those of the ledger, None where that is not here.
+    `entries` are those of the ledger, None where that is not here. With the `key` at hand signatures are made again.
     """
     files = {one.path.name: one for one in seen}
     for one in seen:
         if one.envelopes is None:
+            asked = roster is not None and roster.signing is not None and roster.signing.asks_for(one.metadata)
+            if asked and f"{one.path.name}{Format.ENVELOPES}" not in files:
+                result.add("failure", "envelopes", one.path, "it is not signed, which the roster asks for")
             continue
         if roster is None:
             result.needs("envelopes", one.path, "the roster")
         problems = _check_heads if one.metadata.kind != "envelope" else functools.partial(_check_one, files, entries)
+        if key is not None and not all(map(functools.partial(_is_made_by, key), one.envelopes.envelopes)):
+            what = "its signature is not the one that the key makes of it: bits may stand in it"
+            result.add("failure", "envelopes", one.path, what)
         try:
             for level, what in problems(one, roster):
                 result.add(level, "envelopes", one.path, what)
         except Exception as error:
             result.add("failure", "envelopes", one.path, in_words(error))
+
+
+def _is_made_by(key: Key, envelope: Envelope) -> bool:
+    """Ed25519 draws nothing: of one statement a key makes one signature. What others signed is not asked here."""
+    secret = signing_key(key, "envelopes")
+    mine = verify_key(secret).hex()
+    return envelope.signatures.get(mine) in (None, Envelope(envelope.payload, {}).signed(secret).signatures[mine])
 
 
 def _check_one(

@@ -30,10 +30,11 @@ class Snapshot:
         self.obstacles: list[tuple[str, Path, str]] = []  # which check they hinder, where, and why
         self.replaced: set[Path] = set()
         self.gone: set[Path] = set()
-        self.files = self._list(subject.outbox)
+        # By name: paths take five times as long to make, and to send to another process.
+        self._sent = self._list(subject.outbox)
         self._kept = self._list(self.place.private) if self.has_records else {}
 
-    def _list(self, folder: Path) -> dict[Path, State]:
+    def _list(self, folder: Path) -> dict[str, State]:
         try:
             return listed(folder)
         except OSError as error:
@@ -47,7 +48,12 @@ class Snapshot:
 
     @property
     def num_files(self) -> int:
-        return len(self.files) + len(self._kept)
+        return len(self._sent) + len(self._kept)
+
+    @functools.cached_property
+    def files(self) -> dict[Path, State]:
+        """What stands in the outbox."""
+        return {self.subject.outbox / name: state for name, state in self._sent.items()}
 
     @functools.cached_property
     def shelf(self) -> Shelf:
@@ -92,10 +98,10 @@ class Snapshot:
 
     def was_there(self, kept: Kept) -> bool:
         """Whether a private file is the one that stood there when the outbox was listed, not a newer one."""
-        return self._kept.get(kept.path) == state_of(kept.path)
+        return self._kept.get(kept.path.name) == state_of(kept.path)
 
     def shared(self) -> list[Path]:
         """What other users of this machine can read of the private folder."""
         if not self._kept or not is_open_to_others(self.place.private.stat()):
             return []
-        return [path for path, state in self._kept.items() if state.shared]
+        return [self.place.private / name for name, state in self._kept.items() if state.shared]

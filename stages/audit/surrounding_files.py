@@ -19,6 +19,7 @@ from artifacts.identity.commitments import opens
 from artifacts.identity.keys import Key
 from artifacts.identity.owner import is_open_to_others
 from artifacts.metadata import InputRef, Metadata
+from artifacts.places import PUBLIC
 from stages.audit.contents import KnownModel
 from stages.audit.obstacles import in_words, is_gone, obstacle
 
@@ -42,6 +43,7 @@ class Kept:
     path: Path
     sha256: str
     metadata: Metadata
+    specs: tuple[TensorSpec, ...] = ()
 
 
 @dataclass
@@ -103,9 +105,11 @@ class Given:
 
     paths: dict[str, Path] = field(default_factory=dict)
     models: dict[str, KnownModel] = field(default_factory=dict)
+    specs: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)  # of the models
     class_names: list[list[str]] = field(default_factory=list)
     obstacles: list[tuple[Path, str]] = field(default_factory=list)
     events: set[str] = field(default_factory=set)  # ids of the noise behind what was given
+    wrong: list[tuple[Path, str]] = field(default_factory=list)  # what nobody may have been given
 
     @classmethod
     def read(cls, folders: Iterable[Path]) -> Given:
@@ -135,40 +139,44 @@ class Given:
 
     def remember(self, path: Path, sha256: str, metadata: Metadata, specs: tuple[TensorSpec, ...]) -> None:
         self.paths[sha256] = path
+        if path.parent.name == PUBLIC and metadata.custody in ("private", "server", "outbound"):
+            self.wrong.append((path, f"a {metadata.custody} {metadata.kind} stands among the public files"))
         self.events |= {str(event.get("id")) for event in metadata.privacy}
         if metadata.kind == "model":
             self.models[sha256] = KnownModel.of(metadata.params, specs)
+            self.specs[sha256] = tuple(specs)
         if metadata.kind == "dataset" and metadata.custody == "public":
             self.class_names.append(list(metadata.params["class_names"]))
 
 
 def _read(path: Path) -> Kept:
-    digest, metadata, _ = survey(path)
-    return Kept(path, digest, metadata)
+    return Kept(path, *survey(path))
 
 
-def listed(folder: Path) -> dict[Path, State]:
+def listed(folder: Path) -> dict[str, State]:
     """What stands in a folder, by name."""
-    found: dict[Path, State] = {}
+    found: dict[str, State] = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        for path in [folder / name for name in sorted(entry.name for entry in entries)]:
-            state = state_of(path)
-            if state is not None:
-                found[path] = state
-    return found
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                found[entry.name] = _state(entry.stat(follow_symlinks=False))
+    return dict(sorted(found.items()))
 
 
 def state_of(path: Path) -> State | None:
     """What tells a file from the next one under its name; None if it is gone."""
     try:
-        status = path.lstat()
+        return _state(path.lstat())
     except FileNotFoundError:
         return None
+
+
+def _state(status: os.stat_result) -> State:
     regular = stat.S_ISREG(status.st_mode)
     return State(regular, regular and is_open_to_others(status), status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _artifacts(folder: Path) -> list[Path]:
     """Private data may stand elsewhere, behind a link."""
-    found = {path: state for path, state in listed(folder).items() if format_named(path) in CONTENT}
-    return [path for path, state in found.items() if state.regular or path.is_file()]
+    named = ((folder / name, state) for name, state in listed(folder).items() if format_named(name) in CONTENT)
+    return [path for path, state in named if state.regular or path.is_file()]

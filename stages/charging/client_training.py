@@ -1,4 +1,4 @@
-"""The differentially private side of `train-client`: DP-SGD for single records, charged to the client's ledger."""
+"""The differentially private side of `train-client`: DP-SGD for records or people, charged to the client's ledger."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from artifacts.errors import UsageError
 from artifacts.metadata import Metadata
@@ -41,7 +44,11 @@ class PrivateRound:
         spending = reserve(key, context=training_context(metadata), data=data, events=[event], beside=beside)
         return cls(params, spending, params.local_steps, tuple(earlier))
 
-    def gradients(self, module: nn.Module, images: Tensor, labels: Tensor) -> Iterator[StepGradient]:
+    def gradients(
+        self, module: nn.Module, images: Tensor, labels: Tensor, units: NDArray[np.int64] | None
+    ) -> Iterator[StepGradient]:
+        import torch
+
         from stages.methods.private_local_training import private_gradients
 
         assert self.params.sampling_rate is not None  # checked
@@ -49,6 +56,7 @@ class PrivateRound:
             module,
             images,
             labels,
+            units=None if units is None else torch.from_numpy(units),
             steps=self.steps,
             sampling_rate=self.params.sampling_rate,
             mechanism=mechanism_of(self.params, self.params.batch_size),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from artifacts.errors import InputError, UsageError
+from artifacts.formats.dataset_file import has_units
 from artifacts.metadata import Metadata
 from stages.charging.spending import Spending, context_of, record_event
 from stages.methods.params.record_privacy import RecordPrivacy, RoundPrivacy
@@ -63,7 +64,7 @@ def inherited_events(paths: Sequence[Path], sources: Sequence[Metadata]) -> list
     """
     events: list[PrivacyEvent] = []
     for path, metadata in zip(paths, sources, strict=True):
-        made = metadata.kind in ("state", "model", "surrogate") or metadata.stage == "synthesize"
+        made = metadata.kind != "dataset" or metadata.stage == "synthesize"
         derived = made or metadata.privacy or metadata.disclosures
         # What the server dealt out has left before, at its own price.
         if not derived or metadata.custody == "downlink":
@@ -75,6 +76,31 @@ def inherited_events(paths: Sequence[Path], sources: Sequence[Metadata]) -> list
             )
         events += [PrivacyEvent.from_json(event) for event in metadata.privacy]
     return events
+
+
+def check_unit(params: RecordPrivacy, paths: Sequence[Path], sources: Sequence[Metadata]) -> None:
+    """Refuse to promise an ε for people where the data does not say whose its records are (privacy contract, rule 32).
+
+    Rows that were dealt out, or drawn from a generator, are nobody's: what they cost is in their own events.
+    """
+    if params.unit != "person":
+        return
+    own = [
+        (path, metadata)
+        for path, metadata in zip(paths, sources, strict=True)
+        if metadata.custody == "private" and metadata.stage != "synthesize"
+    ]
+    for path, metadata in own:
+        if not has_units(metadata):
+            raise InputError(
+                f"{path} does not say whose its records are, so that no ε for people would hold. Ingest it with "
+                "--unit-column, or leave out --unit person. Nothing was read."
+            )
+    if len(own) > 1:
+        raise UsageError(
+            f"--unit person: people are counted in each file apart, so that nobody knows who is in both {own[0][0]} "
+            f"and {own[1][0]}. Ingest all records as one file."
+        )
 
 
 def with_noise(params: P, steps: int) -> P:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from artifacts.errors import BudgetError, InputError, UsageError
+from artifacts.formats.plain_data import read_mapping
 from artifacts.identity import keys
 from artifacts.identity.keys import Key
 from artifacts.ledgers import spend
@@ -27,7 +28,6 @@ from stages.methods.params.record_privacy import RecordPrivacy
 from stages.privacy.budget import Budget
 from stages.privacy.events import PLANNED_ID, PrivacyEvent, event_id, unsampled
 from stages.privacy.streams import Label, SecretStream, context_digest
-from stages.recipes.params_file import read_mapping
 
 BUDGET = "budget.yaml"
 
@@ -167,11 +167,11 @@ def refuse_uncovered(
 
 
 def record_event(params: RecordPrivacy, steps: int) -> PrivacyEvent:
-    """What a training with these parameters does to one record: `steps` noised sums of clipped gradients."""
+    """What a training with these parameters does to one record or person: `steps` noised sums of clipped gradients."""
     assert params.sampling_rate is not None and params.noise_multiplier is not None  # checked, and calibrated
     assert params.clip_norm is not None
     return PrivacyEvent.planned(
-        unit="record",
+        unit=params.unit or "record",
         sampling_rate=params.sampling_rate,
         noise_multiplier=params.noise_multiplier,
         clip_norm=params.clip_norm,

@@ -114,7 +114,7 @@ def add_noise(
 
 
 def _draw(sampling_rate: float, metadata: Metadata) -> str:
-    """Names the sample behind this round's messages: they are for one model, whoever aggregates them, by which key.
+    """Names the sample behind this round's messages: they are for one model, whatever key aggregates them.
 
     Nothing in it is secret: a downlink file names the model that it was made from and its round anyway.
     """

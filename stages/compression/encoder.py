@@ -56,7 +56,7 @@ def encode_compressed(
     secret = keys.read(key)
     metadata = about_sent(params, name, start, change, before, secret)
     any_file.refuse_other(out, metadata, force=force)
-    refuse_uncovered(key, metadata.privacy, metadata.disclosures)
+    refuse_uncovered(key, metadata.privacy, metadata.disclosures, [update])
     owed = _added(change.tensors, before)
     seed = key_seeds(secret, {"client": name, "round": metadata.round, "model": start.sha256})("compression")
     sent = compress(owed, params, np.random.default_rng(seed))

@@ -18,6 +18,7 @@ from stages.methods import compression
 from stages.methods.params.compression import LowRank, Quantisation, TopK
 from stages.methods.params.encoding import Encoder
 from stages.methods.sparsify import kept_of
+from stages.models.messages import exchanged
 from stages.registry import ENCODERS
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -46,11 +47,11 @@ def expand(sent: Tensors, params: Encoder, shapes: compression.Shapes) -> dict[s
     return compression.shaped(vector, shapes)
 
 
-def expanded(path: Path, wanted: Tensors) -> TensorArtifact:
+def expanded(path: Path, model: TensorArtifact) -> TensorArtifact:
     """A compressed update, checked, with the update that it stands for in place of its own tensors."""
     artifact = tensors_file.read(path, kind="compressed")
     params = ENCODERS.from_mapping(artifact.metadata.params)
-    shapes = {name: tensor.shape for name, tensor in wanted.items()}
+    shapes = {name: tensor.shape for name, tensor in exchanged(model).items()}
     found = {name: tensor.shape for name, tensor in artifact.tensors.items()}
     needed = sizes(params, shapes)
     if found != needed:

@@ -17,7 +17,7 @@ from artifacts.formats import dataset_file
 from artifacts.formats.dataset_file import SealedDataset
 from artifacts.formats.tensors_file import unreadable
 from artifacts.metadata import Metadata
-from stages.data.images import LabelledImages
+from stages.data.images import LabelledImages, counted
 from stages.data.png import decode_png, encode_png
 
 _CACHE_BYTES = 1 << 30
@@ -33,6 +33,7 @@ class LoadedDataset:
     metadata: Metadata
     sha256: str
     content: LabelledImages
+    has_blanks: bool = False  # in place of images that could not be decoded
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,13 @@ class _Cache:
             self._keep(identity, dataset_file.read_sealed(path))
         return self._entries[identity]
 
-    def loaded(self, path: Path) -> LoadedDataset:
+    def loaded(self, path: Path, *, blank: bool) -> LoadedDataset:
         identity = _identity(path)
         found = self._entries.pop(identity, None)
-        loaded = found if isinstance(found, LoadedDataset) else _decode(found or dataset_file.read_sealed(path))
-        self._keep(identity, loaded)
-        return loaded
+        if not isinstance(found, LoadedDataset) or found.has_blanks > blank:
+            found = _decode(found if isinstance(found, SealedDataset) else dataset_file.read_sealed(path), blank=blank)
+        self._keep(identity, found)
+        return found
 
     def _keep(self, identity: tuple[Any, ...], entry: SealedDataset | LoadedDataset) -> None:
         self._entries[identity] = entry
@@ -94,12 +96,18 @@ def describe_dataset(path: Path) -> DescribedDataset:
 
 def load_dataset(path: Path) -> LoadedDataset:
     """Read, check and decode a dataset artifact."""
-    return _cache.loaded(path)
+    return _cache.loaded(path, blank=False)
 
 
-def load_described(paths: Sequence[Path], described: Sequence[LoadedDataset | DescribedDataset]) -> list[LoadedDataset]:
-    """The datasets that were described before; one that is another file by now is refused."""
-    datasets = [load_dataset(path) for path in paths]
+def load_described(
+    paths: Sequence[Path], described: Sequence[LoadedDataset | DescribedDataset], *, blank: bool = False
+) -> list[LoadedDataset]:
+    """The datasets that were described before; one that is another file by now is refused.
+
+    With `blank`, for what promises an ε, an image that cannot be decoded is black, without a word: a refusal because of
+    one record would be an output too (privacy contract, rule 11).
+    """
+    datasets = [_cache.loaded(path, blank=blank) for path in paths]
     for path, loaded, before in zip(paths, datasets, described, strict=True):
         if loaded.sha256 != before.sha256:
             raise InputError(f"{path} was replaced while it was being read. Run the command again.")
@@ -115,13 +123,14 @@ def dataset_params(content: LabelledImages) -> dict[str, Any]:
         "height": height,
         "width": width,
         "class_names": list(content.class_names),
+        **({"unit": dataset_file.PERSON} if content.units is not None else {}),
     }
 
 
 def save_dataset(path: Path, content: LabelledImages, metadata: Metadata, *, force: bool = False) -> str:
     """Write labelled images as a dataset artifact; returns the file's SHA-256."""
     pngs = [encode_png(image.transpose(1, 2, 0)) for image in content.images]
-    return dataset_file.write(path, pngs, content.labels, metadata, force=force)
+    return dataset_file.write(path, pngs, content.labels, metadata, units=content.units, force=force)
 
 
 def joined(datasets: Sequence[LoadedDataset]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -130,6 +139,28 @@ def joined(datasets: Sequence[LoadedDataset]) -> tuple[NDArray[np.uint8], NDArra
         np.concatenate([d.content.images for d in datasets]),
         np.concatenate([d.content.labels for d in datasets]),
     )
+
+
+def joined_people(
+    datasets: Sequence[LoadedDataset],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """As `joined`, and whose each row is; a row of a file that does not say so is somebody's of its own.
+
+    Nothing is left out, unlike in `joined_once`: a row that two files have would come back when its person goes.
+    """
+    units: list[NDArray[np.int64]] = []
+    for dataset in datasets:
+        first = sum(int(before.max(initial=-1)) + 1 for before in units[-1:])
+        own = dataset.content.units
+        units.append(first + (np.arange(len(dataset.content)) if own is None else own))
+    return *joined(datasets), np.concatenate(units)
+
+
+def joined_for(
+    datasets: Sequence[LoadedDataset], unit: str | None
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64] | None]:
+    """The rows that a differentially private stage sees, and whose they are where people are protected."""
+    return joined_people(datasets) if unit == dataset_file.PERSON else (*joined_once(datasets), None)
 
 
 def joined_once(datasets: Sequence[LoadedDataset]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -160,25 +191,32 @@ def load_rows(path: Path, choose: Choose) -> tuple[LabelledImages, int]:
     """Some of a dataset's images, for a look at them, and how many there are. The others are not decoded."""
     artifact = dataset_file.read(path)
     rows = choose(artifact.labels, dataset_file.image_shape(artifact.metadata))
-    return _decoded(artifact, rows), len(artifact)
+    return _decoded(artifact, rows, blank=False)[0], len(artifact)
 
 
-def _decode(sealed: SealedDataset) -> LoadedDataset:
+def _decode(sealed: SealedDataset, *, blank: bool) -> LoadedDataset:
     artifact = sealed.rows()
-    content = _decoded(artifact, np.arange(len(artifact)))
-    return LoadedDataset(artifact.metadata, artifact.sha256, content)
+    content, has_blanks = _decoded(artifact, np.arange(len(artifact)), blank=blank)
+    return LoadedDataset(artifact.metadata, artifact.sha256, content, has_blanks)
 
 
-def _decoded(artifact: dataset_file.DatasetArtifact, rows: NDArray[np.int64]) -> LabelledImages:
+def _decoded(
+    artifact: dataset_file.DatasetArtifact, rows: NDArray[np.int64], *, blank: bool
+) -> tuple[LabelledImages, bool]:
+    """The images of these rows, and whether some are black because they could not be decoded."""
     shape = dataset_file.image_shape(artifact.metadata)
     # The pages of this array are taken as they are written: memory follows what is there, not what the file claims.
-    images = np.empty((len(rows), *shape), np.uint8)
+    images, has_blanks = np.empty((len(rows), *shape), np.uint8), False
     for place, row in enumerate(rows.tolist()):
         try:
             image = decode_png(artifact.pngs[row].as_py(), max_pixels=shape[1] * shape[2])
+            if image.shape != shape:
+                raise ValueError(f"an image of {image.shape}, but the file says {shape}")
         except ValueError as error:
-            raise InputError(f"{artifact.path}, row {row}: {error}. Get the file again.") from error
-        if image.shape != shape:
-            raise InputError(f"{artifact.path}, row {row}: an image of {image.shape}, but the file says {shape}.")
+            if not blank:
+                raise InputError(f"{artifact.path}, row {row}: {error}. Get the file again.") from error
+            image, has_blanks = np.zeros(shape, np.uint8), True
         images[place] = image
-    return LabelledImages(images, artifact.labels[rows], tuple(artifact.metadata.params["class_names"]))
+    units = None if artifact.units is None else counted(artifact.units[rows])
+    names = tuple(artifact.metadata.params["class_names"])
+    return LabelledImages(images, artifact.labels[rows], names, units=units), has_blanks

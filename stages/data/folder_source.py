@@ -31,7 +31,7 @@ def load_folder(folder: Path, form: Form) -> tuple[LabelledImages, LabelledImage
         return _read(folder, classes, classes, outermost, form), None
     strange = sorted(names - {"train", *_TEST_FOLDERS})
     if strange:
-        raise InputError(f"{folder}: {strange[0]!r} stands beside 'train'; only test, validation or val may.")
+        raise InputError(f"{folder}: {strange[0]!r} is beside 'train'; only test, validation or val may be.")
     train_folder = folder / "train"
     classes = _class_folders(train_folder, outermost)
     train = _read(train_folder, classes, classes, outermost, form)
@@ -64,7 +64,7 @@ def _read(folder: Path, present: list[str], classes: list[str], outermost: Path,
         for file, _ in files:
             # A folder cannot be read, and a pipe would be waited for without end.
             if not file.is_file():
-                raise InputError(f"{file}: only image files may stand in a class folder.")
+                raise InputError(f"{file}: only image files may be in a class folder.")
             try:
                 yield read_image(limits.read_bytes(file, limits.FILE))
             except (ValueError, OSError) as error:
@@ -78,7 +78,7 @@ def _read(folder: Path, present: list[str], classes: list[str], outermost: Path,
 
 
 def _visible(folder: Path, outermost: Path) -> list[Path]:
-    """What stands in a folder, by name, without hidden entries; nothing may lead out of the source."""
+    """What is in a folder, by name, without hidden entries; nothing may lead out of the source."""
     try:
         entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except OSError as error:

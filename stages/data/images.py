@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 class LabelledImages:
     """Images [n, c, h, w] with c of 1 or 3, their labels [n], and the names of all classes, occurring or not.
 
-    `ids` says whom each row belongs to (a patient, a writer) where the source knows.
+    `ids` says which client each row belongs to (a hospital, a writer) where the source knows. `units` says which
+    person, where people are protected: numbers from 0, in the order of their first rows.
     """
 
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
     ids: tuple[str, ...] | None = None
+    units: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         shape = self.images.shape
@@ -45,6 +47,8 @@ class LabelledImages:
             )
         if self.ids is not None and len(self.ids) != len(self):
             raise ValueError(f"ids must be one for each of the {len(self)} images, found {len(self.ids)}")
+        if self.units is not None and self.units.shape != shape[:1]:
+            raise ValueError(f"units must be one for each of the {len(self)} images, found {len(self.units)}")
 
     def __len__(self) -> int:
         return int(self.images.shape[0])
@@ -52,11 +56,19 @@ class LabelledImages:
     def take(self, rows: NDArray[np.int64]) -> LabelledImages:
         """The given rows, in the given order, under the same class names."""
         ids = None if self.ids is None else tuple(self.ids[row] for row in rows)
-        return LabelledImages(self.images[rows], self.labels[rows], self.class_names, ids)
+        units = None if self.units is None else counted(self.units[rows])
+        return LabelledImages(self.images[rows], self.labels[rows], self.class_names, ids, units)
 
     def class_counts(self) -> NDArray[np.int64]:
         """How many rows each class has, classes without a row included."""
         return np.bincount(self.labels, minlength=len(self.class_names)).astype(np.int64)
+
+
+def counted(names: NDArray[Any]) -> NDArray[np.int64]:
+    """Numbers in place of names: 0 for the first that appears, 1 for the next. They say who is who, and no more."""
+    _, firsts, numbers = np.unique(names, return_index=True, return_inverse=True)
+    order: NDArray[np.int64] = np.argsort(np.argsort(firsts)).astype(np.int64)
+    return order[numbers.reshape(-1)]
 
 
 def to_pixels(images: NDArray[np.uint8]) -> NDArray[np.float32]:

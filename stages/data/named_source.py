@@ -11,7 +11,7 @@ from stages.hyperparameters import HyperParameters, hyper
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class SourceRequest:
     """What the operator said beside the name: the form of the images, and where from."""
 
     form: Form
@@ -31,6 +31,6 @@ class NamedSource(HyperParameters):
         """Those of the options --root, --download and --emnist-split that it has a use for."""
         return frozenset()
 
-    def read(self, asked: Asked) -> tuple[LabelledImages, LabelledImages | None]:
+    def read(self, asked: SourceRequest) -> tuple[LabelledImages, LabelledImages | None]:
         """The training images in the form that was asked for, and the test images if there are some of their own."""
         raise NotImplementedError

@@ -73,6 +73,12 @@ class PartitionParams(HyperParameters):
     channels: int | None = hyper(None, "convert every image to 1 (grey) or 3 (colour) channels", panel=_SOURCE)
     image_column: str | None = hyper(None, "Parquet: the column of the images, `image` unless given", panel=_SOURCE)
     label_column: str | None = hyper(None, "Parquet: the column of the labels, `label` unless given", panel=_SOURCE)
+    unit_column: str | None = hyper(
+        None,
+        "Parquet: the column that says whose a row is (a patient), for --unit person; all that one person has goes to "
+        "one client, by the label that most of it has",
+        panel=_SOURCE,
+    )
     emnist_split: Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"] | None = hyper(
         None, "emnist: which of its six datasets, `balanced` unless given", panel=_SOURCE
     )

@@ -21,7 +21,7 @@ from artifacts.metadata import Metadata, MetadataError, parse
 from stages.data import foreign_parquet
 from stages.data.attributes import Attribute, combinations
 from stages.data.conform import Form, collect
-from stages.data.images import LabelledImages
+from stages.data.images import LabelledImages, counted
 from stages.data.png import read_image
 
 _TEST_PREFIXES = ("test", "validation", "val")
@@ -29,17 +29,21 @@ _TEST_PREFIXES = ("test", "validation", "val")
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Which columns to read; `id` says whom a row belongs to, or the combination of some `attributes` does."""
+    """Which columns to read; `id` says which client a row belongs to, or the combination of some `attributes` does.
+
+    `unit` says which person it belongs to.
+    """
 
     image: str = "image"
     label: str = "label"
     id: str | None = None
+    unit: str | None = None
     attributes: tuple[Attribute, ...] = ()
 
     def asked(self) -> dict[str, Any]:
         """As `parquet_tables.Asked` has it."""
         by = [attribute.column for attribute in self.attributes]
-        return {"image": self.image, "label": self.label, "id": self.id, "by": by}
+        return {"image": self.image, "label": self.label, "id": self.id, "unit": self.unit, "by": by}
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class _Split:
     labels: NDArray[np.int64]
     class_names: tuple[str, ...] | None
     ids: tuple[str, ...] | None
+    units: NDArray[np.int64] | None
     origins: tuple[Metadata, ...]
 
 
@@ -73,7 +78,7 @@ def load_parquet(
     if names is None:
         names = tuple(str(label) for label in range(1 + max(int(split.labels.max()) for split in splits)))
     try:
-        whole = [LabelledImages(split.images, split.labels, names, split.ids) for split in splits]
+        whole = [LabelledImages(split.images, split.labels, names, split.ids, split.units) for split in splits]
     except ValueError as error:
         raise InputError(f"{path}: {error}.") from error
     origins = tuple(metadata for split in splits for metadata in split.origins)
@@ -103,6 +108,7 @@ def _read(files: list[Path], columns: Columns, form: Form) -> _Split:
         raise InputError(f"{files[0].parent}: {', '.join(f.name for f in files)} name different classes.")
     labels: list[int] = []
     ids: list[str] = []
+    units: list[str] = []
     values: dict[str, list[Any]] = {name: [] for name in asked["by"]}
 
     def images() -> Iterator[NDArray[np.uint8]]:
@@ -110,6 +116,7 @@ def _read(files: list[Path], columns: Columns, form: Form) -> _Split:
         for file, found, data in foreign_parquet.frames("rows", files, asked):
             labels.extend(found["labels"])
             ids.extend(found["ids"])
+            units.extend(found["units"])
             for name, more in found["values"].items():
                 values[name] += more
             start = 0
@@ -127,7 +134,8 @@ def _read(files: list[Path], columns: Columns, form: Form) -> _Split:
     classes = None if names is None else tuple(names)
     origins = tuple(_origin(file, found["ours"]) for file, found in zip(files, footers, strict=True) if found["ours"])
     ids_of = owners if columns.id or columns.attributes else None
-    return _Split(stack, np.array(labels, np.int64), classes, ids_of, origins)
+    people = counted(np.array(units)) if columns.unit else None
+    return _Split(stack, np.array(labels, np.int64), classes, ids_of, people, origins)
 
 
 def _origin(file: Path, text: str) -> Metadata:

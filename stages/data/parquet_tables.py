@@ -32,11 +32,12 @@ _SHOWN = 200  # of a plain file's metadata texts, which may be of any length
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Which columns are needed: of the image and its label, and of whom a row belongs to."""
+    """Which columns are needed: of the image and its label, and of the client and the person a row belongs to."""
 
     image: str
     label: str
     id: str | None
+    unit: str | None
     by: list[str]
 
     def named(self) -> dict[str, str]:
@@ -44,6 +45,8 @@ class Asked:
         named = {self.image: "--image-column", self.label: "--label-column"}
         if self.id is not None:
             named[self.id] = "--id-column"
+        if self.unit is not None:
+            named.setdefault(self.unit, "--unit-column")
         return named | dict.fromkeys(self.by, "--by")
 
 
@@ -132,7 +135,7 @@ def footer(file: Path, asked: Asked) -> dict[str, Any]:
     label = schema.field(asked.label).type
     if not is_.is_integer(label):
         raise InputError(f"{file}: column {asked.label!r} must hold whole numbers, found {label}.")
-    for name in (name for name, option in named.items() if option in ("--id-column", "--by")):
+    for name in (name for name, option in named.items() if option in ("--id-column", "--unit-column", "--by")):
         owner = schema.field(name).type
         plain = owner.value_type if is_.is_dictionary(owner) else owner
         fits = is_.is_integer(plain) or is_.is_string(plain) or is_.is_large_string(plain)
@@ -182,6 +185,7 @@ def batches(file: Path, asked: Asked) -> Iterator[tuple[dict[str, Any], list[byt
                 "row": first,
                 "labels": _labels(batch.column(asked.label), f"{where} {asked.label!r}"),
                 "ids": [] if asked.id is None else _ids(batch.column(asked.id), f"{where} {asked.id!r}"),
+                "units": [] if asked.unit is None else _ids(batch.column(asked.unit), f"{where} {asked.unit!r}"),
                 "values": {name: _plain(batch.column(name), f"{where} {name!r}") for name in asked.by},
             }
             found = batch.column(asked.image).to_pylist()

@@ -89,6 +89,25 @@ def check_plain(data: bytes, shape: tuple[int, ...]) -> None:
     _inflated(found, size[1] * (1 + size[2] * size[0]))
 
 
+def check_written(data: bytes, shape: tuple[int, ...]) -> tuple[NDArray[np.uint8], bool]:
+    """The pixels [c, h, w], and whether the bytes are the very ones that `encode_png` writes of them here.
+
+    `ValueError` for what it would write nowhere: another size, other chunks or filters, more bytes than are needed. The
+    compressed stream comes from zlib, whose builds differ: where that alone differs, the answer is False.
+    """
+    check_plain(data, shape)
+    pixels = decode_png(data)
+    again = encode_png(pixels.transpose(1, 2, 0))
+    if again == data:
+        return pixels, True
+    expected = shape[1] * (1 + shape[2] * shape[0])
+    if _inflated(_parse(again), expected) != _inflated(_parse(data), expected):
+        raise ValueError("a PNG's rows are filtered otherwise than fedsynth's encoder does")
+    if len(data) > len(again) + len(again) // 8 + 64:
+        raise ValueError(f"a PNG takes {len(data)} bytes where {len(again)} are enough")
+    return pixels, False
+
+
 def read_image(data: bytes, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
     """The pixels [1, h, w] (grey) or [3, h, w] (all else) of a user's image, turned upright as its EXIF says.
 

@@ -15,9 +15,9 @@ from artifacts import limits
 from artifacts.digests import sha256_hex
 from artifacts.errors import InputError
 from artifacts.formats import dataset_file
+from artifacts.formats.plain_data import read_mapping
 from artifacts.ledgers import lineage
 from artifacts.metadata import InputRef, Metadata
-from stages.recipes.params_file import read_mapping
 
 ROLE = "schema"
 _KEYS = ("classes", "channels", "height", "width")

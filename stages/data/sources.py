@@ -8,9 +8,10 @@ them (see `images`), and nothing is downloaded unless that was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from artifacts.errors import InputError, UsageError
 from artifacts.metadata import Metadata
@@ -20,11 +21,11 @@ from stages.data.attributes import parse_attributes
 from stages.data.conform import Form
 from stages.data.folder_source import load_folder
 from stages.data.images import LabelledImages
-from stages.data.named_source import Asked, NamedSource
+from stages.data.named_source import NamedSource, SourceRequest
 from stages.data.parquet_source import Columns, is_parquet, load_parquet
 from stages.registry import SOURCES
 
-_PARQUET_OPTIONS = {"--id-column", "--by", "--image-column", "--label-column"}
+_PARQUET_OPTIONS = {"--id-column", "--unit-column", "--by", "--image-column", "--label-column"}
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,13 @@ class Source:
     """The images to divide among clients, and the test images where the source has some of its own.
 
     `origins` are the metadata of those of its files that fedsynth made: they say what was spent and told already.
+    `read_by` are the parameters of this kind of source as they were used, given or not.
     """
 
     train: LabelledImages
     test: LabelledImages | None
     origins: tuple[Metadata, ...] = ()
+    read_by: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.test is not None and self.test.images.shape[1:] != self.train.images.shape[1:]:
@@ -52,6 +55,7 @@ def load(
     root: Path | None = None,
     download: bool = False,
     id_column: str | None = None,
+    unit_column: str | None = None,
     by: str | None = None,
     image_column: str | None = None,
     label_column: str | None = None,
@@ -62,14 +66,15 @@ def load(
     """Read a source.
 
     `root` is the folder of torchvision's datasets; `download` allows them to be fetched into it. The column options
-    are those of Parquet; `id_column` or `by` fills `train.ids`. What is no name in `SOURCES` is a path; a folder of
-    such a name is written `./digits`. An option that the source has no use for is a
+    are those of Parquet; `id_column` or `by` fills `train.ids`, `unit_column` fills `train.units`. What is no name in
+    `SOURCES` is a path; a folder of such a name is written `./digits`. An option that the source has no use for is a
     `UsageError`.
     """
     given = {
         "--root": root is not None,
         "--download": download,
         "--id-column": id_column is not None,
+        "--unit-column": unit_column is not None,
         "--by": by is not None,
         "--image-column": image_column is not None,
         "--label-column": label_column is not None,
@@ -77,16 +82,20 @@ def load(
     }
     form = Form(size=image_size, channels=channels)
     origins: tuple[Metadata, ...] = ()
+    read_by: dict[str, str] = {}
     test: LabelledImages | None
     if source in SOURCES.words:
+        split = emnist_split or "balanced"
+        read_by = {"emnist_split": split} if source == "emnist" else {}
         named: NamedSource = SOURCES.from_mapping({"source": source})
         _refuse_unused(source, given, named.takes)
-        train, test = named.read(Asked(form=form, root=root, download=download, emnist_split=emnist_split))
+        train, test = named.read(SourceRequest(form=form, root=root, download=download, emnist_split=split))
     elif is_url(source):
         with fetched(source) as path:
             return load(
-                str(path), root=root, download=download, id_column=id_column, by=by, image_column=image_column,
-                label_column=label_column, emnist_split=emnist_split, image_size=image_size, channels=channels,
+                str(path), root=root, download=download, id_column=id_column, unit_column=unit_column, by=by,
+                image_column=image_column, label_column=label_column, emnist_split=emnist_split, image_size=image_size,
+                channels=channels,
             )  # fmt: skip
     else:
         path = _existing(source)
@@ -96,14 +105,16 @@ def load(
                 image=image_column or "image",
                 label=label_column or "label",
                 id=id_column,
+                unit=unit_column,
                 attributes=parse_attributes(by) if by is not None else (),
             )
+            read_by = {"image_column": columns.image, "label_column": columns.label}
             train, test, origins = load_parquet(path, columns, form)
         else:
             _refuse_unused(source, given, set())
             train, test = load_folder(path, form)
     try:
-        return Source(train, test, origins)
+        return Source(train, test, origins, read_by)
     except ValueError as error:
         raise InputError(f"{source}: {error}.") from error
 

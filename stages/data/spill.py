@@ -32,7 +32,7 @@ class Plan:
 class Spill:
     """One file with room for each row group of each part. Rows come in any order and are taken a group at a time.
 
-    The lengths are known, so each group has its exact place, and its rows stand there in the order of their coming.
+    The lengths are known, so each group has its exact place, and its rows are there in the order of their coming.
     """
 
     def __init__(self, path: Path, plan: Plan) -> None:

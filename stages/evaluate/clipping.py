@@ -25,7 +25,7 @@ from artifacts.publish import prepare_private
 from artifacts.writing import atomic
 from stages.execution.progress import Report, Summary, silent
 from stages.pictures.clipping import ClippedRound, clipping_picture
-from stages.recipes.files import update_file
+from stages.run_folder.files import update_file
 
 _NUMBERED = re.compile(r"update-(\d{4,})\.safetensors")
 _QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "max": 1.0}

@@ -102,7 +102,7 @@ class _File:
 
 
 def read_communication(run: RunFolder) -> Communication:
-    """Count what stands in the outboxes of a run, from the files themselves."""
+    """Count what is in the outboxes of a run, from the files themselves."""
     sent = {name: list(_files(run.client(name).outbox)) for name in run.client_names()}
     given = list(_files(run.server.outbox))
     given += [file for file in _files(run.public) if file.metadata.kind == "model"]

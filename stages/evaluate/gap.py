@@ -23,7 +23,7 @@ from stages.data.images import to_pixels
 from stages.evaluate.heterogeneity import server_models
 from stages.execution.progress import Report, Summary, silent
 from stages.models.file import check_images_fit, network_of, read_model, to_module
-from stages.recipes.files import TEST, data_file
+from stages.run_folder.files import TEST, data_file
 
 if TYPE_CHECKING:
     import torch

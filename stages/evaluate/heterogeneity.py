@@ -22,7 +22,7 @@ from stages.data.images import to_pixels
 from stages.execution.progress import Report, Summary, silent
 from stages.models.file import check_images_fit, network_of, read_model, to_module
 from stages.pictures.heterogeneity import MeasuredRound, heterogeneity_picture
-from stages.recipes.files import data_file, model_file
+from stages.run_folder.files import data_file, model_file
 
 if TYPE_CHECKING:
     import torch
@@ -110,7 +110,7 @@ def server_models(folder: RunFolder, rounds: Sequence[int]) -> dict[int, Path]:
 
 
 def _data(folder: RunFolder) -> _Data:
-    # Whoever has no data of their own, like the central party that trains on pooled synthetic data, is no client here.
+    # A party without data of its own, like the central one that trains on pooled synthetic data, is no client here.
     names = [path for name in folder.client_names() if (path := folder.root / data_file(name)).exists()]
     if not names:
         raise InputError(f"{folder.clients} holds no private/data.parquet: there is nothing to measure.")

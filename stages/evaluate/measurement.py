@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from artifacts.errors import UsageError
+from stages.execution.dispatch import performer
 from stages.execution.progress import Report, Summary
 
 Subject = Literal["MODEL DATA", "SYNTHETIC REAL…", "RUN…", "RUN", "MODEL FILE…"]
@@ -110,9 +111,7 @@ class Measurement:
         options: dict[str, Any] = {by_name[name]: value for name, value in given.items() if name in by_name}
         if self.reports:
             options["report"] = report
-        module, _, name = self.function.partition(":")
-        function: Callable[..., Summary] = getattr(importlib.import_module(module), name)
-        return function(*arguments, out, force=force, **options)
+        return performer(self.function)(*arguments, out, force=force, **options)
 
     def _arguments(self, files: list[Path]) -> list[Any]:
         found = f"found {len(files)} argument{'s' if len(files) > 1 else ''}"

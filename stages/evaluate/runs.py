@@ -17,13 +17,13 @@ from artifacts.kinds import Custody
 from artifacts.places import RunFolder
 from artifacts.publish import prepare
 from artifacts.writing import atomic
-from stages.account import epsilon_json
 from stages.evaluate.communication import Communication, read_communication
 from stages.evaluate.efficiency import with_efficiency
 from stages.execution.progress import Summary
 from stages.pictures.comparison import GroupCurve, comparison_picture
 from stages.run_folder.epsilon import RunEpsilon, run_epsilon
 from stages.run_folder.metrics import read_metrics, read_recipe, samples_secretly
+from stages.run_folder.totals import epsilon_json
 
 # What stands in the CSV, in this order: all of a run but its curve.
 _COLUMNS = (

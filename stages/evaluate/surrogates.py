@@ -2,7 +2,7 @@
 
 FedLAP, Figs. 8 and 10: the radius that each client suggests, the one that the server kept to, and its steps, over
 rounds. Fig. 11: how the pixels are distributed, which are free numbers and no colours: wide at first, closer to zero
-later. It reads what stands in the outboxes and the server's own account of its descent, nothing private. But a set is
+later. It reads what is in the outboxes and the server's own account of its descent, nothing private. But a set is
 for the server, and tells of one client's data whatever its disclosures say: what is written here stays with the server.
 """
 
@@ -27,7 +27,7 @@ from artifacts.writing import atomic
 from stages.execution.progress import Report, Summary, silent
 from stages.pictures.surrogate_sheet import SheetRound, surrogate_sheet
 from stages.pictures.surrogates import SurrogateRound, surrogates_picture
-from stages.recipes.files import descent_file, surrogate_file
+from stages.run_folder.files import descent_file, surrogate_file
 
 _NUMBERED = re.compile(r"surrogate-(\d{4,})\.safetensors")
 _QUANTILES = {
@@ -50,7 +50,7 @@ class Surrogate:
 
 
 @dataclass(frozen=True)
-class Descent:
+class RunDescent:
     """The server's account of a round; all None where it is not at hand. FedDM has no radius."""
 
     radius: float | None = None
@@ -147,15 +147,15 @@ def _read(path: Path, client: str, round: int) -> Surrogate:
     )  # fmt: skip
 
 
-def _descent(path: Path, round: int) -> Descent:
+def _descent(path: Path, round: int) -> RunDescent:
     if not path.exists():
-        return Descent()
+        return RunDescent()
     try:
         told = read_json(path)
         if told["round"] != round:
             raise ValueError(f"it is of round {told['round']}")
         radius = told.get("radius")
-        return Descent(
+        return RunDescent(
             None if radius is None else float(radius), int(told["steps"]), float(told["distance"]),
             len(told["left_out"]),
         )  # fmt: skip
@@ -163,7 +163,7 @@ def _descent(path: Path, round: int) -> Descent:
         raise InputError(f"{path} is no account that aggregate wrote ({error}). Move it away.") from error
 
 
-def _described(sets: Sequence[Surrogate], descent: Descent) -> dict[str, Any]:
+def _described(sets: Sequence[Surrogate], descent: RunDescent) -> dict[str, Any]:
     radii = [one.radius for one in sets if one.radius is not None]
     strategies = {"min": 0.0, "median": 0.5, "max": 1.0}  # which the server may follow (Sec. 5.4)
     return {
@@ -195,7 +195,7 @@ def _all_pixels(sets: Sequence[Surrogate]) -> NDArray[np.float32]:
     return np.concatenate([one.images.ravel() for one in sets])
 
 
-def _drawn(round: int, sets: Sequence[Surrogate], descent: Descent) -> SurrogateRound:
+def _drawn(round: int, sets: Sequence[Surrogate], descent: RunDescent) -> SurrogateRound:
     return SurrogateRound(
         round=round,
         radii={one.client: one.radius for one in sets if one.radius is not None},

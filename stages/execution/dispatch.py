@@ -10,10 +10,15 @@ from artifacts.errors import UsageError
 from stages.execution.progress import Summary
 
 
-def performer(reference: str) -> Callable[..., Summary]:
+def named(reference: str) -> Any:
     """The function that `module:function` names. Its module, which may need torch, is imported now and not before."""
     module, _, name = reference.partition(":")
-    function: Callable[..., Summary] = getattr(importlib.import_module(module), name)
+    return getattr(importlib.import_module(module), name)
+
+
+def performer(reference: str) -> Callable[..., Summary]:
+    """The function of a stage, by such a name."""
+    function: Callable[..., Summary] = named(reference)
     return function
 
 

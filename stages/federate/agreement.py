@@ -21,7 +21,7 @@ from stages.recipes.secagg_steps import list_terms
 from stages.recipes.step import Step
 from stages.registry import NETWORKS
 from stages.secagg.collect import declared
-from stages.secagg.terms import Terms as ListTerms
+from stages.secagg.terms import SecaggTerms
 
 _SURVIVORS = ("secagg confirm", "secagg unmask")
 
@@ -51,7 +51,7 @@ def _check_keys(path: Path, round: int, terms: Terms) -> None:
     asked, said = _asked(terms, round), _params(path)
     count = _check_number(said.pop("clients", None), path, asked, terms)
     try:
-        wanted = declared(ListTerms.from_mapping(list_terms(terms.recipe, len(asked))), count)
+        wanted = declared(SecaggTerms.from_mapping(list_terms(terms.recipe, len(asked))), count)
     except UsageError as error:
         raise ParcelError(f"{path}: {error}") from error
     odd = next((name for name in sorted(wanted | said) if wanted.get(name) != said.get(name)), None)

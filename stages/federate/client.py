@@ -17,10 +17,10 @@ from stages.federate.agreement import check_agreed
 from stages.federate.parcels import Parcel, ParcelError, Reply, Task, pack, unpack
 from stages.federate.tasks import is_from_server, leading_to, leaves, of_other_phases, own_steps
 from stages.federate.terms import FILE, Terms, our_versions, read_terms
-from stages.recipes.files import ROSTER
 from stages.recipes.perform import perform
 from stages.recipes.phases import waits
 from stages.recipes.step import Step
+from stages.run_folder.files import ROSTER
 from stages.sign import sign
 
 

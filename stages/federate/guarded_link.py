@@ -1,6 +1,6 @@
 """Flower's SuperLink, for nodes only: `python -P -m stages.federate.guarded_link OPTIONS`.
 
-A SuperLink lets whoever reaches its port start runs (that is, code), register nodes and take over tasks: it asks for no
+A SuperLink lets all who reach its port start runs (that is, code), register nodes and take over tasks: it asks for no
 password. This one answers to other machines where a node shows its key, and nowhere else. The rest is for processes on
 the server itself.
 """

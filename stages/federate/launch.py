@@ -123,7 +123,7 @@ def check_private_key(path: Path) -> None:
 
 
 def _client_place(home: Path, client: str) -> Place:
-    """The client's folder, if it is one of the federation whose terms stand in its home."""
+    """The client's folder, if it is one of the federation whose terms are in its home."""
     terms = read_terms(home / FILE)
     if client not in terms.participants:
         raise UsageError(f"--client {client}: not in {home / FILE}, whose clients are {', '.join(terms.participants)}.")

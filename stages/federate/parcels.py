@@ -18,7 +18,7 @@ from artifacts.places import OUTBOX, Place, RunFolder
 from artifacts.writing import atomic
 from artifacts.writing.atomic import explained
 from artifacts.writing.scratch import scratch
-from stages.recipes.files import ROSTER
+from stages.run_folder.files import ROSTER
 from stages.verify import require_signed
 
 PROTOCOL = 1

@@ -64,7 +64,7 @@ def _records(key: str, said: dict[str, Any], parcels: tuple[Parcel, ...]) -> Rec
 
     # Flower has no empty lists: it would not know of what.
     given = {name: value for name, value in said.items() if value != []}
-    # Whoever knows a record's digest can ask a SuperLink whether it is there. Without salt everybody could work out
+    # Anyone who knows a record's digest can ask a SuperLink whether it is there. Without salt everybody could work out
     # that of a task for another client, and so see who was drawn.
     records = RecordDict({key: ConfigRecord({"protocol": PROTOCOL, "salt": secrets.token_hex(16), **given})})
     for parcel in parcels:

@@ -20,13 +20,13 @@ from stages.federate.board import Board
 from stages.federate.parcels import STATUSES, Parcel, ParcelError, Reply, Task, pack, unpack
 from stages.federate.tasks import Switches, server_plan
 from stages.federate.terms import Terms, our_versions
-from stages.recipes.files import ROSTER, TEST, metrics_file
 from stages.recipes.perform import perform
 from stages.recipes.phases import resolved, waits
 from stages.recipes.plan import check
 from stages.recipes.recipe import Recipe
 from stages.recipes.runner import known_after
 from stages.recipes.step import Step
+from stages.run_folder.files import ROSTER, TEST, metrics_file
 
 _PAUSE = 0.2
 _AGAIN = 5.0

@@ -11,7 +11,6 @@ from artifacts.identity import keys
 from artifacts.places import RunFolder
 from stages.federate.parcels import Task, round_in
 from stages.federate.terms import Terms
-from stages.recipes.files import surrogate_file, update_file
 from stages.recipes.phases import resolved, waits
 from stages.recipes.plan import Draw, participants, plan
 from stages.recipes.proxy_steps import sends_proxies
@@ -19,6 +18,7 @@ from stages.recipes.recipe import Recipe
 from stages.recipes.round_steps import is_noised
 from stages.recipes.runner import is_done
 from stages.recipes.step import Step
+from stages.run_folder.files import surrogate_file, update_file
 from stages.sample_clients import drawn
 
 Switches = tuple[int | None, int | None]

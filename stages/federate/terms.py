@@ -14,12 +14,11 @@ from typing import Any
 
 from artifacts.digests import sha256_hex
 from artifacts.errors import InputError, UsageError
-from artifacts.formats.plain_data import dump_yaml, parse_yaml
+from artifacts.formats.plain_data import dump_yaml, parse_yaml, read_mapping
 from artifacts.metadata import MetadataError, check_client_name
 from artifacts.places import TERMS
 from stages.execution.versions import versions
 from stages.partition import CENTRAL
-from stages.recipes.params_file import read_mapping
 from stages.recipes.recipe import Recipe, recipe_of
 
 FILE = TERMS

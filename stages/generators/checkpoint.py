@@ -1,6 +1,6 @@
 """Checkpoints of `train-generator`: killed at any moment, it goes on and ends with the same bytes.
 
-A checkpoint stands beside the output, is as private, and belongs to one training: same data, parameters, seed, client,
+A checkpoint is beside the output, is as private, and belongs to one training: same data, parameters, seed, client,
 versions and arithmetic; under differential privacy also the same key, whose noise it carries. No random state stands in
 it, because every step draws from a stream of its own.
 """

@@ -14,6 +14,7 @@ from artifacts.errors import InputError
 from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.metadata import Metadata
+from stages.hyperparameters import stated
 from stages.methods.params.generator import GeneratorTraining
 from stages.models.file import check_fits
 from stages.nets.generator_params import ImageShape
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
     from stages.methods.generator_training import Generator
 
 CLASS_COUNTS = "class_counts"
-PROGRESS = "progress"  # stands in the params of a checkpoint, never in those of a finished generator
+PROGRESS = "progress"  # is in the params of a checkpoint, never in those of a finished generator
 _SHAPE = tuple(field.name for field in dataclasses.fields(ImageShape))
 
 
 def generator_params(params: GeneratorTraining, shape: ImageShape, class_names: Sequence[str]) -> dict[str, Any]:
-    """What stands in a generator's metadata: enough to build it anew."""
+    """What is in a generator's metadata: enough to build it anew."""
     return {**params.to_json(), **{k: getattr(shape, k) for k in _SHAPE}, "class_names": list(class_names)}
 
 
@@ -50,7 +51,7 @@ def described(metadata: Metadata, path: Path) -> tuple[GeneratorTraining, ImageS
         names = params.pop("class_names")
         if not isinstance(names, list) or len(names) != shape.num_classes:
             raise ValueError(f"class_names must be {shape.num_classes} names")
-        return GENERATORS.from_mapping(params), shape, tuple(str(name) for name in names)
+        return stated(GENERATORS, params), shape, tuple(str(name) for name in names)
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} does not describe a generator that fedsynth knows: {error}.") from error
 

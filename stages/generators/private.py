@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from artifacts.metadata import Metadata
 from stages.charging.private_training import mechanism_of, secret_streams, training_context
 from stages.charging.spending import Spending, key_of, record_event, reserve
+from stages.data.images import LabelledImages
 from stages.methods.params.generator import GeneratorTraining
 from stages.privacy.events import PrivacyEvent, output_digest
 
@@ -45,22 +46,27 @@ class PrivateTraining:
         context = training_context(metadata)
         return cls(params, reserve(key_of(out, key), context=context, data=digests, events=[event], beside=beside))
 
-    def subset(self, count: int, share: float) -> NDArray[np.int64]:
-        """Each image with probability ρ, by a secret coin of its own.
+    def subset(self, content: LabelledImages, share: float) -> NDArray[np.int64]:
+        """Each image, or each person with all of theirs, with probability ρ, by a secret coin of its own.
 
         A fixed number of them would change with every record that comes or goes, and the choice of the others with it.
         No amplification is claimed for it.
         """
-        return np.flatnonzero(self.spending.stream("sampling").at(_SUBSET).bernoulli(share, count))
+        units = np.arange(len(content)) if content.units is None else content.units
+        coins = self.spending.stream("sampling").at(_SUBSET).bernoulli(share, int(units.max(initial=-1)) + 1)
+        return np.flatnonzero(coins[units])
 
     def gradients(
         self,
         family: Generator,
         images: Tensor,
         labels: Tensor,
+        units: NDArray[np.int64] | None,
         num_classes: int,
         public_of: Callable[[int], torch.Generator],
     ) -> Callable[[int], PartGradient]:
+        import torch
+
         from stages.methods.private_gradients import private_gradients
 
         params = self.params
@@ -69,6 +75,7 @@ class PrivateTraining:
             family,
             images,
             labels,
+            units=None if units is None else torch.from_numpy(units),
             num_classes=num_classes,
             sampling_rate=params.sampling_rate,
             mechanism=mechanism_of(params, params.batch_size),

@@ -3,7 +3,7 @@
 - `quantised`: a few bits a number, on an even grid within each block (QSGD, Alistarh et al. 2017); unbiased where it is
   rounded at random.
 - `topk`: the numbers of largest magnitude with their places (Aji and Heafield 2017); what was left out is added to the
-  next round's update by whoever keeps it (error feedback, Karimireddy et al. 2019).
+  next round's update by the one who keeps it (error feedback, Karimireddy et al. 2019).
 - `lowrank`: each matrix as a product of two thin ones, by subspace iteration (PowerSGD, Vogels et al. 2019).
 
 An update is one flat vector, tensors in the order of their names. Tensors in, tensors out; nothing here reads a file.

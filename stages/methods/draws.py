@@ -1,4 +1,4 @@
-"""Random draws as data: what an example needs is declared, and whoever trains decides where it comes from.
+"""Random draws as data: what an example needs is declared, and the training decides where it comes from.
 
 An ordinary training draws from a torch generator seeded for the step; a differentially private one must draw from the
 client's secret stream (privacy contract, 7). The loss sees the numbers only.

@@ -155,7 +155,8 @@ class NoisyMeans:
 
     A record of class c adds [h; z], clipped to C·√(1 − f²), and a count of C·f, both in block c of a vector that has a
     block for every class of the model: its length is at most C, whatever the record. All blocks get noise, also of
-    classes that nobody has. Counts do not depend on the weights, so they are averaged over the looks so far.
+    classes that nobody has. Counts do not depend on the weights, so they are averaged over the looks so far. With
+    `units`, which says whose each row is, people are drawn, and the sum of a person's vectors is clipped to C.
     """
 
     def __init__(
@@ -168,8 +169,9 @@ class NoisyMeans:
         count_share: float,
         mechanism: GaussianMechanism,
         streams: SecretStreams,
+        units: Tensor | None = None,
     ) -> None:
-        self._module, self._data, self._num_classes = module, data, num_classes
+        self._module, self._data, self._num_classes, self._units = module, data, num_classes, units
         self._rate, self._share, self._mechanism, self._streams = sampling_rate, count_share, mechanism, streams
         self._places = places_of(data.images)
         self._counts = torch.zeros(num_classes, dtype=torch.float64)
@@ -178,11 +180,11 @@ class NoisyMeans:
     def __call__(self, weights: Weights, look: int) -> dict[int, Tensor]:
         """Each look has its own coins and its own noise: to ask again for one would be another release."""
         data, clip = self._data, self._mechanism.clip_norm
-        chosen = torch.from_numpy(self._streams.sampling.at(look).bernoulli(self._rate, len(data)))
-        rows = chosen.nonzero().flatten().to(data.labels.device)
+        drawn_rows, people = self._streams.sample(look, self._rate, len(data), self._units)
+        rows = drawn_rows.to(data.labels.device)
         total = clipped_class_sums(
             self._module, weights, LabelledSet(data.images[rows], data.labels[rows]), num_classes=self._num_classes,
-            clip_norm=clip, count_share=self._share, places=self._places[chosen.numpy()],
+            clip_norm=clip, count_share=self._share, places=self._places[drawn_rows.numpy()], people=people,
         )  # fmt: skip
         released = noisy_mean({"sums": total.numpy()}, self._mechanism, self._streams.noise.at(look))["sums"]
         sums = torch.from_numpy(released).double() * self._mechanism.expected_size
@@ -221,11 +223,13 @@ def clipped_class_sums(
     clip_norm: float,
     count_share: float,
     places: NDArray[np.int64] | None = None,
+    people: Tensor | None = None,
 ) -> Tensor:
     """Σ over records of a vector of length ≤ C in the block of its class, [classes, d + classes + 1], in float64.
 
     Features that are not finite count as none, without a word (rule 11); the record's count stays. `places` are those
-    of the images, where they are known.
+    of the images, where they are known. `people` says whose each record is, those of a person side by side: then it is
+    the sum of all that one person adds, over all blocks, that is clipped to C, and its counts with it.
     """
     limit, features = clipped_length(clip_norm), features_length(clip_norm, count_share)
     found = embedded_alone(module, weights, batch.images, places_of(batch.images) if places is None else places)
@@ -234,7 +238,14 @@ def clipped_class_sums(
     counts = torch.full((len(batch), 1), limit * count_share, dtype=torch.float64)
     clipped = torch.cat([found * (features / norms.clamp(min=features)), counts], dim=1)
     total = torch.zeros(num_classes, embedded_size(module) + 1, dtype=torch.float64)
-    return total.index_add_(0, batch.labels.cpu(), clipped)
+    if people is None:
+        return total.index_add_(0, batch.labels.cpu(), clipped)
+    labels = batch.labels.cpu()
+    _, counts_of = people.unique_consecutive(return_counts=True)
+    for rows in torch.arange(len(people)).split(counts_of.tolist()):
+        own = torch.zeros_like(total).index_add_(0, labels[rows], clipped[rows])
+        total += own * (limit / own.norm().clamp(min=limit))
+    return total
 
 
 def places_of(images: Tensor) -> NDArray[np.int64]:

@@ -218,7 +218,8 @@ class BatchGradient:
 class NoisyGradient:
     """Algorithm 2: ∇L̃(w, D), a Poisson sample's clipped gradients, summed, noised once, divided by the expected size.
 
-    The algorithm prints the noise inside the sum over the batch, √B times too much; one draw is meant.
+    The algorithm prints the noise inside the sum over the batch, √B times too much; one draw is meant. With `units`,
+    which says whose each row is, people are drawn, and the sum of a person's gradients is clipped.
     """
 
     def __init__(
@@ -229,8 +230,9 @@ class NoisyGradient:
         sampling_rate: float,
         mechanism: GaussianMechanism,
         streams: SecretStreams,
+        units: Tensor | None = None,
     ) -> None:
-        self._loss, self._data, self._rate = example_loss(module), data, sampling_rate
+        self._loss, self._data, self._rate, self._units = example_loss(module), data, sampling_rate, units
         self._mechanism, self._streams = mechanism, streams
 
     def __call__(self, point: Point, group: int | None) -> Weights:
@@ -238,14 +240,15 @@ class NoisyGradient:
         if group is not None:
             raise ValueError("one release covers all classes")
         data = self._data
-        chosen = torch.from_numpy(self._streams.sampling.at(point.access).bernoulli(self._rate, len(data)))
-        rows = chosen.nonzero().flatten().to(data.labels.device)
+        drawn_rows, people = self._streams.sample(point.access, self._rate, len(data), self._units)
+        rows = drawn_rows.to(data.labels.device)
         return noisy_gradient(
             self._loss,
             point.weights,
             (point.transformation(data.images[rows]), data.labels[rows]),
             mechanism=self._mechanism,
             noise=self._streams.noise.at(point.access),
+            people=people,
         )
 
 
@@ -328,7 +331,7 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class ServerStep:
+class DescentStep:
     distance: float
     loss: float
 
@@ -342,13 +345,13 @@ def optimise(
     rate: float,
     augmentations: Sequence[str] = (),
     generator: torch.Generator | None = None,
-) -> tuple[Weights, list[ServerStep]]:
+) -> tuple[Weights, list[DescentStep]]:
     """Eq. 11: w ← w − η Σ (N_k/N) ∇L(w, S_k), until the next step would leave the radius; None: `steps` steps.
 
     The step that would leave is not taken, so the result is inside. One transformation is drawn for each step.
     """
     origin = weights = start_weights(module)
-    trace: list[ServerStep] = []
+    trace: list[DescentStep] = []
     for _ in range(steps):
         direction = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         transformation = drawn_transformation(augmentations, generator)
@@ -366,5 +369,5 @@ def optimise(
         if radius is not None and not away <= radius:
             break
         weights = further
-        trace.append(ServerStep(away, loss))
+        trace.append(DescentStep(away, loss))
     return weights, trace

@@ -28,7 +28,7 @@ def labels_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def parsed_labels(text: str, class_names: Sequence[str]) -> NDArray[np.int64]:
-    """`3,3,5` or `3:10,cat:5`: classes by number or by name, each once or as often as stands behind the colon."""
+    """`3,3,5` or `3:10,cat:5`: classes by number or by name, each once, or as often as the number after the colon."""
     labels: list[int] = []
     for entry in text.split(","):
         word, _, times = (part.strip() for part in entry.rpartition(":")) if ":" in entry else (entry.strip(), "", "1")

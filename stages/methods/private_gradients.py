@@ -28,12 +28,26 @@ class SecretStreams:
     examples: SecretStream
     noise: SecretStream
 
+    def sample(self, step: int, rate: float, count: int, units: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """A step's Poisson sample of `count` rows, and whose each is: with `units`, people are drawn, not rows.
+
+        All rows of a person who is drawn are there, side by side. A person who leaves takes one coin away.
+        """
+        coins = self.sampling.at(step)
+        if units is None:
+            return torch.from_numpy(coins.bernoulli(rate, count)).nonzero().flatten(), None
+        chosen = torch.from_numpy(coins.bernoulli(rate, int(units.max()) + 1 if count else 0))
+        rows = chosen[units].nonzero().flatten()
+        rows = rows[units[rows].argsort(stable=True)]
+        return rows, units[rows]
+
 
 def private_gradients(
     family: Generator,
     images: Tensor,
     labels: Tensor,
     *,
+    units: Tensor | None = None,
     num_classes: int,
     sampling_rate: float,
     mechanism: GaussianMechanism,
@@ -41,7 +55,7 @@ def private_gradients(
     streams: SecretStreams,
     public_of: Callable[[int], torch.Generator],
 ) -> Callable[[int], PartGradient]:
-    """One release of the Gaussian mechanism a step, for the one part that sees images.
+    """One release of the Gaussian mechanism a step, for the one part that sees images. `units` says whose a row is.
 
     A part that does not (a GAN's generator) is trained on labels drawn uniformly, from `public_of(t)`: it then follows
     from the noised parts alone, and costs nothing. The losses of private batches are not computed: nobody may choose by
@@ -51,8 +65,8 @@ def private_gradients(
         raise ValueError("a family must have exactly one part that sees images")
 
     def gradients(step: int) -> PartGradient:
-        chosen = torch.from_numpy(streams.sampling.at(step).bernoulli(sampling_rate, len(labels)))
-        rows = chosen.nonzero().flatten().to(labels.device)
+        drawn_rows, people = streams.sample(step, sampling_rate, len(labels), units)
+        rows = drawn_rows.to(labels.device)
         draws = {
             name: tensor.to(images.device)
             for name, tensor in secretly_drawn(family.draws, len(rows), multiplicity, streams.examples.at(step)).items()
@@ -73,6 +87,7 @@ def private_gradients(
                 (images[rows], labels[rows], draws),
                 mechanism=mechanism,
                 noise=noise,
+                people=people,
             )
             return [found[name] for name in names], None
 

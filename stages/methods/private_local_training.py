@@ -1,7 +1,8 @@
 """DP-SGD for a client's local steps: Abadi et al. 2016, Algorithm 1.
 
 In each step every record is in the batch with probability q, by a secret coin; its gradient over all weights is
-clipped; the sum is noised and divided by a public constant. Whatever an algorithm adds to the gradient (FedProx'
+clipped; the sum is noised and divided by a public constant. Where people are protected the coin is a person's, and the
+sum of the gradients of all of their records is clipped. Whatever an algorithm adds to the gradient (FedProx'
 proximal term, SCAFFOLD's variates) comes after that, from weights that are noised already (privacy contract, 15).
 """
 
@@ -28,6 +29,7 @@ def private_gradients(
     images: Tensor,
     labels: Tensor,
     *,
+    units: Tensor | None = None,
     steps: int,
     sampling_rate: float,
     mechanism: GaussianMechanism,
@@ -36,7 +38,8 @@ def private_gradients(
     """One release of the Gaussian mechanism a step. Raises `ValueError` where batch norm would mix examples.
 
     A step's gradient can be had once: at other weights it would be another release. The loss is not computed. Dropout
-    draws one mask for the whole batch, from the secret stream.
+    draws one mask for the whole batch, from the secret stream. With `units`, which says whose each row is, people are
+    protected.
     """
     refuse_batch_norm(module.train())
     named = trained(module)
@@ -44,13 +47,18 @@ def private_gradients(
 
     loss = example_loss(module)
     for step in range(1, steps + 1):
-        chosen = torch.from_numpy(streams.sampling.at(step).bernoulli(sampling_rate, len(labels)))
-        rows = chosen.nonzero().flatten().to(labels.device)
+        drawn_rows, people = streams.sample(step, sampling_rate, len(labels), units)
+        rows = drawn_rows.to(labels.device)
         masks = torch.Generator(home).manual_seed(streams.examples.at(step).torch_seed())
         set_dropout_generator(module, masks)
         noise = streams.noise.at(step)
 
-        def gradient(rows: Tensor = rows, noise: SecretStream = noise, masks: torch.Generator = masks) -> None:
+        def gradient(
+            rows: Tensor = rows,
+            people: Tensor | None = people,
+            noise: SecretStream = noise,
+            masks: torch.Generator = masks,
+        ) -> None:
             found = noisy_gradient(
                 loss,
                 {name: weight.detach() for name, weight in named.items()},
@@ -58,6 +66,7 @@ def private_gradients(
                 mechanism=mechanism,
                 noise=noise,
                 shared=masks,
+                people=people,
             )
             for name, weight in named.items():
                 weight.grad = found[name]

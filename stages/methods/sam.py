@@ -57,7 +57,7 @@ def total_norm(tensors: Sequence[Tensor]) -> float:
 
 @contextmanager
 def _put_aside(module: nn.Module) -> Iterator[None]:
-    """The weights themselves, which then stand elsewhere untouched, and copies of the buffers, which are written to."""
+    """The weights themselves, which are kept elsewhere, untouched, and copies of the buffers, which are written to."""
     weights = [(weight, weight.data) for weight in module.parameters()]
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     try:

@@ -19,7 +19,7 @@ from stages.methods.generator_training import Part, Weights
 from stages.methods.params.vae import VaeTraining
 from stages.nets.generator_params import ImageShape
 from stages.nets.stateless import call, initial_parts, part_of
-from stages.nets.vae_net import Decoder, Encoder
+from stages.nets.vae_net import VaeDecoder, VaeEncoder
 
 _MEANS = "class_means"
 _AT_ONCE = 1000
@@ -35,8 +35,8 @@ class Vae:
         self._num_classes = shape.num_classes
         with torch.device("meta"):
             size = {"filters": params.filters, "hidden": params.hidden_size, "latent": self._latent}
-            self._encoder: nn.Module = Encoder(shape, told=self._told, **size)
-            self._decoder: nn.Module = Decoder(shape, told=self._told, **size)
+            self._encoder: nn.Module = VaeEncoder(shape, told=self._told, **size)
+            self._decoder: nn.Module = VaeDecoder(shape, told=self._told, **size)
         self.parts = (Part(name="vae", losses=self.losses),)
         self.kept: dict[str, Tensor] = {
             f"vae.decoder.{name}": tensor for name, tensor in self._decoder.named_parameters()

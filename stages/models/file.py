@@ -11,40 +11,36 @@ from artifacts.formats import tensors_file
 from artifacts.formats.safetensors_layout import TensorSpec
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.metadata import Metadata
-from stages.nets.params import InputShape, Network
+from stages.declared import check_params
+from stages.hyperparameters import stated
+from stages.nets.params import SHAPE, InputShape, Network
 from stages.registry import NETWORKS
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-SHAPE = ("channels", "height", "width", "num_classes")
-
 
 def model_params(net: Network, shape: InputShape) -> dict[str, Any]:
-    """What stands in a model's metadata: enough to build the network anew."""
+    """What is in a model's metadata: enough to build the network anew."""
     return {**{f"net_{k}": v for k, v in net.to_json().items()}, **{k: getattr(shape, k) for k in SHAPE}}
-
-
-def network_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a model's parameters that describe its network; the others say how the model was made."""
-    return {name: value for name, value in params.items() if name in SHAPE or name.startswith("net_")}
 
 
 def network_of(metadata: Metadata, path: Path) -> tuple[Network, InputShape]:
     """The network that a model's metadata describes."""
     params = metadata.params
     try:
-        net: Network = NETWORKS.from_mapping({k[4:]: v for k, v in params.items() if k.startswith("net_")})
-        if net.plugin is not None and "net_plugin" not in params:
-            raise ValueError(f"it does not say that --arch {net.arch} is by the plug-in {net.plugin}")
+        net: Network = stated(NETWORKS, {k[4:]: v for k, v in params.items() if k.startswith("net_")})
         return net, InputShape(**{k: params[k] for k in SHAPE})
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} does not describe a network that fedsynth knows: {error}.") from error
 
 
 def read_model(path: Path) -> TensorArtifact:
-    return tensors_file.read(path, kind="model")
+    """A model, whole; one from somebody else says how it was made, in full."""
+    model = tensors_file.read(path, kind="model")
+    check_params(path, model.metadata)
+    return model
 
 
 def round_of(model: TensorArtifact) -> int:

@@ -16,13 +16,12 @@ from artifacts.formats.safetensors_layout import TensorSpec
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.kinds import KINDS
 from artifacts.metadata import InputRef, Metadata
-from stages.compression.file import expanded
 from stages.declared import check_params
+from stages.execution.dispatch import named
 from stages.execution.versions import versions
 from stages.models.file import check_fits, round_of
 from stages.nets.params import matches
-from stages.proxies.file import decoded
-from stages.proxies.residuals_file import decoded_residuals
+from stages.registry import ENCODERS
 
 UPDATES = tuple(name for name, kind in KINDS.items() if kind.carries == "update")
 STATES = tuple(name for name, kind in KINDS.items() if kind.carries == "state")
@@ -72,16 +71,17 @@ def read_update(path: Path, model: TensorArtifact, *, states: bool = False) -> T
     metadata, _ = tensors_file.read_header(path)
     if KINDS[metadata.kind].encoded and not states:
         check_claims(path, metadata, model)
-        if metadata.kind == "compressed":
-            return expanded(path, exchanged(model))
-        return decoded_residuals(path, model) if metadata.kind == "residuals" else decoded(path, model)
+        encoder = ENCODERS.chosen({"method": metadata.method})
+        assert encoder.decoded_by is not None  # as its kind says
+        decoded: TensorArtifact = named(encoder.decoded_by)(path, model)
+        return decoded
 
     def fits(metadata: Metadata, specs: Sequence[TensorSpec]) -> None:
         check_claims(path, metadata, model, kinds=STATES if states else UPDATES)
         check_fits({spec.name: spec for spec in specs}, exchanged(model), path, partial=states)
 
     artifact = tensors_file.read(path, fits=fits)
-    # A message may travel in half precision; whoever reads it goes on in single.
+    # A message may travel in half precision; the reader goes on in single.
     return replace(
         artifact, tensors={name: array.astype(np.float32, copy=False) for name, array in artifact.tensors.items()}
     )
@@ -97,7 +97,7 @@ def exchanged(model: TensorArtifact) -> dict[str, NDArray[Any]]:
 
 def made_by(kinds: Sequence[str], *libraries: str) -> MadeBy:
     """What decides the bytes of a file made from messages of these kinds: numpy, and torch where it decodes."""
-    if not {"proxy", "residuals"} & set(kinds):
+    if not any(encoder.decodes_with_torch and encoder.kind in kinds for encoder in ENCODERS.classes):
         return {"versions": versions("numpy", *libraries), "arithmetic": None}
     from stages.execution.torch_setup import arithmetic, set_up
 

@@ -34,7 +34,7 @@ def events_of(files: Iterable[Sequence[Mapping[str, Any]]]) -> tuple[dict[str, A
 
 
 def for_clients(metadata: Metadata, start: TensorArtifact, out: Path, key: Path | None) -> Metadata:
-    """As it stands in a file that goes down to the clients: it does not say who took part."""
+    """As it is in a file that goes down to the clients: it does not say who took part."""
     if metadata.disclosures:
         refuse_uncovered(key_of(out, key), metadata.privacy, metadata.disclosures)
     return replace(metadata, inputs=(lineage.by_digest(start, "model"),))

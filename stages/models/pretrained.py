@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from artifacts.digests import sha256_hex
 from artifacts.errors import InputError
+from artifacts.metadata import KEY, Metadata, MetadataError, parse
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 # What batch norm keeps of the data: a network with group norm has no place for it.
 _AVERAGES = ("running_mean", "running_var", "num_batches_tracked")
+_SAFETENSORS = ".safetensors"
 _WRONG = (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError)
 
 
-def fill_from(module: nn.Module, path: Path, *, shape_of_head: str = "classifier.logits") -> tuple[str, list[str]]:
-    """Fill the module with the file's weights; returns the file's digest, and what was left as it was.
+class Filled(NamedTuple):
+    """The digest of a file of weights, the tensors that were left as they were, its metadata if fedsynth made it."""
+
+    sha256: str
+    left: list[str]
+    origin: Metadata | None
+
+
+def fill_from(module: nn.Module, path: Path, *, shape_of_head: str = "classifier.logits") -> Filled:
+    """Fill the module with the file's weights.
 
     The layer of the logits is left where the file's is for other classes. All else must be there and fit.
     """
@@ -33,6 +44,7 @@ def fill_from(module: nn.Module, path: Path, *, shape_of_head: str = "classifier
     rename: Callable[[str], str] = getattr(module, "name_here", lambda name: name)
     own = file_tensors(module)
     found = _state_dict(content, path)
+    origin = _origin(content, path) if path.suffix == _SAFETENSORS else None
     if not found.keys() <= own.keys():
         found = {rename(name): tensor for name, tensor in found.items()}
     left: list[str] = []
@@ -55,7 +67,25 @@ def fill_from(module: nn.Module, path: Path, *, shape_of_head: str = "classifier
             del found[name]
             left.append(name)
     load(module, found)
-    return sha256_hex(content), left
+    return Filled(sha256_hex(content), left, origin)
+
+
+def _origin(content: bytes, path: Path) -> Metadata | None:
+    """What a file of fedsynth's says of itself. One that is not public would become so here, and is refused."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    text = header.get("__metadata__", {}).get(KEY)
+    if text is None:
+        return None
+    try:
+        origin = parse(text).metadata
+    except MetadataError as error:
+        raise InputError(f"{path} says that fedsynth made it, but {error}. Get the file again.") from error
+    if origin.custody not in ("public", "downlink"):
+        raise InputError(
+            f"{path} is a {origin.custody} {origin.kind} of fedsynth's: as the first weights of a model it would pass "
+            "for public. Begin with public weights, or with a model that the server sent."
+        )
+    return origin
 
 
 def _state_dict(content: bytes, path: Path) -> dict[str, Tensor]:
@@ -65,7 +95,7 @@ def _state_dict(content: bytes, path: Path) -> dict[str, Tensor]:
 
     try:
         loaded: Any
-        if path.suffix == ".safetensors":
+        if path.suffix == _SAFETENSORS:
             loaded = load(content)
         else:
             # Only tensors and plain containers: any other pickle is refused before it could run.

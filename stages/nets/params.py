@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # 2015 with a=√5). `he-normal`: normal with variance 2/fan-in, biases zero (He et al. 2015, Eq. 10). `module`: as the
 # module's constructor draws them.
 InitialWeights = Literal["layers", "he-normal", "module"]
+SHAPE = ("channels", "height", "width", "num_classes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,3 +55,8 @@ class Network(HyperParameters):
 def matches(name: str, patterns: str | None) -> bool:
     """Whether one of the patterns, separated by commas, fits the name of a tensor: `trunk.*,*.bias`."""
     return patterns is not None and any(fnmatch.fnmatchcase(name, one.strip()) for one in patterns.split(","))
+
+
+def network_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a model's parameters that describe its network; the others say how the model was made."""
+    return {name: value for name, value in params.items() if name in SHAPE or name.startswith("net_")}

@@ -20,7 +20,7 @@ _CHANNELS = 3
 _MOST_GROUPS = 32
 
 
-class TorchvisionNet(Net):
+class TorchvisionModule(Net):
     """Grey images are seen as three equal channels."""
 
     def __init__(self, trunk: nn.Module, head: nn.Linear, head_name: str) -> None:
@@ -55,7 +55,7 @@ def torchvision_net(name: str, shape: InputShape, *, norm: Norm) -> nn.Module:
     head_name, head = list(linear.items())[-1]
     parent, _, own = head_name.rpartition(".")
     setattr(module.get_submodule(parent), own, nn.Identity())
-    return TorchvisionNet(module, head, head_name)
+    return TorchvisionModule(module, head, head_name)
 
 
 def _replace_batch_norm(module: nn.Module) -> None:

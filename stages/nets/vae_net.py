@@ -26,7 +26,7 @@ def halvings(shape: ImageShape) -> int:
     return count
 
 
-class Encoder(nn.Module):
+class VaeEncoder(nn.Module):
     """Images [n, c, h, w] in [0, 1] and labels → mean and log-variance of the code, [n, latent] each."""
 
     def __init__(self, shape: ImageShape, *, filters: int, hidden: int, latent: int, told: bool) -> None:
@@ -51,7 +51,7 @@ class Encoder(nn.Module):
         return mean, log_variance
 
 
-class Decoder(nn.Module):
+class VaeDecoder(nn.Module):
     """Codes [n, latent] and labels → logits [n, c, h, w] of the pixels' brightness."""
 
     def __init__(self, shape: ImageShape, *, filters: int, hidden: int, latent: int, told: bool) -> None:

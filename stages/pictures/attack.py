@@ -16,7 +16,7 @@ _COLUMNS, _COLUMNS_OF_TWO = 10, 6  # at most, in one block and in each of two
 _CELL, _CAPTION, _NAMES, _BETWEEN = 0.8, 0.24, 1.6, 0.45  # inches
 _HEAD = 0.75
 
-# Images [c, h, w] in −1…1, none where a column has none, and what stands below each.
+# Images [c, h, w] in −1…1, none where a column has none, and what is below each.
 Shown = Sequence[tuple[NDArray[np.floating[Any]] | None, str]]
 
 
@@ -30,7 +30,7 @@ class AttackRow:
 
 
 def attack_picture(rows: Sequence[AttackRow]) -> bytes:
-    """PNG. The first row is the truth: the others stand in its order, as many as there is room for."""
+    """PNG. The first row is the truth: the others are in its order, as many as there is room for."""
     from matplotlib.figure import Figure
 
     two = any(row.own for row in rows)

@@ -23,7 +23,7 @@ def class_counts_picture(counts: NDArray[np.int64], class_names: Sequence[str]) 
     """PNG of a grid, clients down, classes across, darker where `counts[client, class]` is larger; totals beside.
 
     A cell without rows is white, and the colour follows the square root of the count from a visible blue on: one
-    row can be told from none. Numbers stand in the cells while there is room. Equal arguments, equal bytes.
+    row can be told from none. The cells have numbers while there is room. Equal arguments, equal bytes.
     """
     num_clients, num_classes = counts.shape
     if len(class_names) != num_classes or counts.size == 0:

@@ -55,7 +55,7 @@ class GroupCurve:
 
 
 def comparison_picture(groups: Sequence[GroupCurve], target: float | None, delta: float | None = None) -> bytes:
-    """PNG: one line a group (its mean; the seeds thin behind it). The names stand once, beside the bars or as a legend.
+    """PNG: one line a group (its mean; the seeds thin behind it). The names occur once, beside the bars or as a legend.
 
     With a target a dashed line shows it, and bars show the mean number of rounds with a dot for each seed; where a
     seed never got there the bar is hollow and runs to the last round. Where groups have bytes, a panel has accuracy

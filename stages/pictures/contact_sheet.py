@@ -17,7 +17,7 @@ _NARROWEST = 640  # for the text in the head
 _LINE = 13
 _HEAD = 56
 _MARGIN = 16
-_SHORT = 3  # class names up to this length stand beside the number, longer ones below it
+_SHORT = 3  # class names up to this length are beside the number, longer ones below it
 _PIXELS_A_LETTER = 7
 _WHITE = 255
 
@@ -44,7 +44,7 @@ def contact_sheets(
         shown = numbers[these]
         note = f"Sheet {page + 1} of {total}: numbers {shown[0]} to {shown[-1]}." if total > 1 else ""
         captions = [(str(number), class_names[label]) for number, label in zip(shown, labels[these], strict=True)]
-        # A sheet that is not full loses its empty rows; a few images stand in one row.
+        # A sheet that is not full loses its empty rows; a few images are in one row.
         grid = (-(-len(shown) // columns), min(columns, len(images)))
         sheets.append(_sheet(blown_up(images[these], zoom), captions, grid, cell, below, title, note))
     return sheets

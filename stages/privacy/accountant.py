@@ -60,7 +60,7 @@ def across(
 ) -> tuple[Epsilon, Epsilon]:  # fmt: skip
     """ε over all clients: if no person is in two clients' data, the maximum; if one may be in all, the composition.
 
-    A record is not a person: whoever has several records, in one client or in many, has more at stake (rule 5). Events
+    A record is not a person: one who has several records, in one client or in many, has more at stake (rule 5). Events
     `of_all` are one release of all clients' data, which each of the lists has: it happened once.
     """
     each = [epsilon(events, delta=delta, orders=orders) for events in clients] or [NOTHING]

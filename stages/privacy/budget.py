@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from stages.privacy.events import LEAST_NOISE, PrivacyEvent, Unit
+from stages.privacy.events import PrivacyEvent, Unit, for_unit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """At most `epsilon` at `delta`, for one `unit`: a record, or all of a client's data."""
+    """At most `epsilon` at `delta`, for one `unit`: a record, a person, or all of a client's data."""
 
     epsilon: float
     delta: float
@@ -46,25 +46,20 @@ class Budget:
         return cls(**{name: _number(value) if name != "unit" else value for name, value in values.items()})
 
     def spent(self, releases: Sequence[Sequence[PrivacyEvent]]) -> float:
-        """ε of all releases together; ∞ where a budget for whole clients meets an event about single records.
+        """ε of all releases together; ∞ where an event says nothing about this budget's unit (`for_unit`).
 
-        What protects a client protects each of its records, so client-level events count in a budget for records. A
-        record that comes or goes does not take its client away, it changes what the client contributes: by up to 2C,
-        as if one client replaced another. That is half the noise. A release without events, which is how a ledger
-        marks a draw, is none.
+        A release without events, which is how a ledger marks a draw, is none.
         """
         from stages.privacy.accountant import epsilon, filtered
 
         releases = [release for release in releases if release]
-        events = [event for release in releases for event in release]
+        events = [for_unit(event, self.unit) for release in releases for event in release]
         if not events:
             return 0.0
-        if self.unit == "client" and any(event.unit == "record" for event in events):
-            return math.inf
-        if any(event.unit != self.unit and event.noise_multiplier < 2 * LEAST_NOISE for event in events):
-            return math.inf
         # Reservations carry no ids of their own yet: each counts.
-        numbered = [dataclasses.replace(self._read(event), id=f"{number:064x}") for number, event in enumerate(events)]
+        numbered = [dataclasses.replace(event, id=f"{n:064x}") for n, event in enumerate(events) if event is not None]
+        if len(numbered) < len(events):
+            return math.inf
         if len(releases) == 1:
             return epsilon(numbered, delta=self.delta).pld
         return filtered(numbered, delta=self.delta, order=self.order)
@@ -75,12 +70,6 @@ class Budget:
         from stages.privacy.renyi import order_for
 
         return order_for(self.epsilon, self.delta)
-
-    def _read(self, event: PrivacyEvent) -> PrivacyEvent:
-        """The event as one about this budget's unit."""
-        if event.unit == self.unit:
-            return event
-        return dataclasses.replace(event, unit=self.unit, noise_multiplier=event.noise_multiplier / 2)
 
     def most_steps(self, releases: Sequence[Sequence[PrivacyEvent]], event: PrivacyEvent) -> int:
         """How many steps of `event` what is left allows: what a refusal can offer."""

@@ -25,7 +25,7 @@ cancel out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -46,14 +46,18 @@ _SMALL = 1 << 13
 _BLOCK = 1 << 16  # widened to float64 at a time: half a megabyte; all at once took six times as long
 
 
+def home_of_sums(device: torch.device) -> torch.device:
+    """With the weights, or on the CPU where their device has no float64."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
 class ClippedTotal:
     """Σᵢ min(1, C/‖gᵢ‖)·gᵢ over the chunks added; an example whose gradient is not finite counts as zero."""
 
     def __init__(self, weights: Mapping[str, Tensor], clip_norm: float) -> None:
         self._limit = clipped_length(clip_norm)
         device = next(iter(weights.values())).device
-        # With the weights, or on the CPU where their device has no float64.
-        self._home = torch.device("cpu") if device.type == "mps" else device
+        self._home = home_of_sums(device)
         self._shapes = {name: w.shape for name, w in weights.items()}
         self._total = {
             name: torch.zeros(w.numel(), dtype=torch.float64, device=self._home) for name, w in weights.items()
@@ -79,10 +83,8 @@ class ClippedTotal:
             spread += at_most
         factors = torch.zeros_like(squares)
         finite = torch.zeros(count, dtype=torch.bool, device=self._home)
-        for rows in _slices(count, sum(self._total[name].numel() for name in formed)):
-            made = _side_by_side(
-                {name: g.to(self._home) for name in formed if (g := _formed(name, gradients, rows)) is not None}
-            )
+        for rows, found in formed_rows(gradients, count, {name: self._total[name].numel() for name in formed}):
+            made = _side_by_side({name: gradient.to(self._home) for name, gradient in found.items()})
             square = squares[rows] + sum(_squares(g) for _, g in made)
             lengths = torch.maximum(square.sqrt(), spread[rows].sqrt() / _MOST_CANCELLING)
             finite[rows] = torch.isfinite(lengths)
@@ -125,6 +127,14 @@ def _squared_length(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     diagonals = (of_a.diagonal(dim1=1, dim2=2) * of_b.diagonal(dim1=1, dim2=2)).sqrt()
     spread = diagonals.sum(1).square()
     return (of_a * of_b).sum((1, 2)).clamp(min=0.0) + _LENGTH_ERROR * spread, spread
+
+
+def formed_rows(
+    gradients: Gradients, count: int, numbers: Mapping[str, int]
+) -> Iterator[tuple[slice, dict[str, Tensor]]]:
+    """Gradients of weights of so many numbers, [examples, numbers], for a part of the `count` examples at a time."""
+    for rows in _slices(count, sum(numbers.values())):
+        yield rows, {name: g for name in numbers if (g := _formed(name, gradients, rows)) is not None}
 
 
 def _formed(name: str, gradients: Gradients, rows: slice) -> Tensor | None:

@@ -18,6 +18,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from stages.privacy.clipped_total import ClippedTotal
 from stages.privacy.example_gradients import Gradients, Unfit, chunk_gradients, general_gradients
 from stages.privacy.mechanism import GaussianMechanism, noisy_mean
+from stages.privacy.person_total import PersonTotal
 from stages.privacy.streams import SecretStream
 
 # Of one example: loss(weights, *parts) is a number. A part is a tensor or, as draws are, tensors by name.
@@ -37,6 +38,7 @@ def clipped_sum(
     clip_norm: float,
     chunk_size: int | None = None,
     shared: torch.Generator | None = None,
+    people: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Σᵢ min(1, C/‖gᵢ‖)·gᵢ in float64, gᵢ the gradient of example i's loss over ALL weights as one vector.
 
@@ -52,6 +54,9 @@ def clipped_sum(
     A draw inside the loss is an error, unless it is made from `shared`: then all examples of the batch see the same
     draw, in whichever chunk they stand. One draw a chunk would not do: a record that goes moves others into another
     chunk, and their gradients would change with it.
+
+    With `people`, a number for each example in ascending order, gᵢ is the sum of all of one person's gradients, and the
+    guarantee is about adding or removing a person (see `person_total`).
     """
     size = chunk_size or default_chunk_size(weights)
     randomness = "error" if shared is None else "same"
@@ -64,7 +69,7 @@ def clipped_sum(
         return general_gradients(loss, weights, chunk, examples=rows, randomness=randomness)
 
     def summed(gradients_of: Callable[[Sequence[Part], int], Gradients], size: int) -> dict[str, Tensor]:
-        total = ClippedTotal(weights, clip_norm)
+        total = ClippedTotal(weights, clip_norm) if people is None else PersonTotal(weights, clip_norm, people)
         for chunk, is_real in _chunks(examples, _count(examples), size):
             if shared is not None and before is not None:
                 shared.set_state(before)
@@ -86,12 +91,15 @@ def noisy_gradient(
     noise: SecretStream,
     chunk_size: int | None = None,
     shared: torch.Generator | None = None,
+    people: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """One differentially private gradient: the clipped sum, noised, divided by the expected batch size; float32.
 
     Add a proximal term or control variates to what this returns, never to the loss (rule 15).
     """
-    total = clipped_sum(loss, weights, examples, clip_norm=mechanism.clip_norm, chunk_size=chunk_size, shared=shared)
+    total = clipped_sum(
+        loss, weights, examples, clip_norm=mechanism.clip_norm, chunk_size=chunk_size, shared=shared, people=people
+    )
     released = noisy_mean({name: tensor.cpu().numpy() for name, tensor in total.items()}, mechanism, noise)
     return {name: torch.from_numpy(released[name]).to(tensor.device) for name, tensor in weights.items()}
 

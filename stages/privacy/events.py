@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 
 from stages.privacy.streams import context_digest, key_for_digest
 
-Unit = Literal["record", "client"]
+# The smaller before the larger: a person has records, a client has people.
+Unit = Literal["record", "person", "client"]
+UNITS: tuple[Unit, ...] = get_args(Unit)
 Adjacency = Literal["add-or-remove", "replace-one"]
 Mechanism = Literal["gaussian", "sampled-gaussian"]
 Sampling = Literal["none", "poisson"]
@@ -154,9 +156,39 @@ def in_words(event: PrivacyEvent) -> str:
     """One line for a person."""
     sampled = f", each {event.unit} in a step with q = {event.sampling_rate:g}" if event.sampling == "poisson" else ""
     trust = {"nobody": "", "server": "; the server is trusted", "aggregate": "; nobody may see this file alone"}
+    people = {"person": "people"}.get(event.unit, f"{event.unit}s")
     spread = f", spread over {event.shares} files" if event.shares > 1 else ""
     steps = f"{event.steps:,} step{'s' if event.steps > 1 else ''}"
-    return f"{event.unit}s: {steps} with noise σ = {event.noise_multiplier:g}{spread}{sampled}{trust[event.trust]}"
+    return f"{people}: {steps} with noise σ = {event.noise_multiplier:g}{spread}{sampled}{trust[event.trust]}"
+
+
+def for_unit(event: PrivacyEvent, unit: Unit) -> PrivacyEvent | None:
+    """The event as one about this unit; None where it says nothing about it.
+
+    What protects a larger unit protects what is in it, with half the noise: a record that comes or goes does not take
+    its person or its client away, it changes what they contribute, from one vector of length C to any other. The
+    other way there is nothing: whoever has several records moves the sum by more than one of them.
+    """
+    if event.unit == unit:
+        return event
+    if UNITS.index(event.unit) < UNITS.index(unit) or event.noise_multiplier < 2 * LEAST_NOISE:
+        return None
+    return dataclasses.replace(event, unit=unit, noise_multiplier=event.noise_multiplier / 2)
+
+
+def for_unit_in_all(event: PrivacyEvent, unit: Unit, clients: int) -> PrivacyEvent | None:
+    """The same for a unit that may be in the data of all of so many clients.
+
+    Noise that covers a sum over clients meets what it changes in each of them: up to 2C times their number. Where each
+    client answers for a share of that noise, all of their events together have to say so.
+    """
+    found = for_unit(event, unit)
+    if found is None or event.unit != "client" or unit == "client" or event.trust == "nobody":
+        return found
+    factor = clients if event.trust == "server" else math.sqrt(clients)
+    if not clients or found.noise_multiplier / factor < LEAST_NOISE:
+        return None
+    return dataclasses.replace(unsampled(found), noise_multiplier=found.noise_multiplier / factor)
 
 
 def alone(event: PrivacyEvent) -> PrivacyEvent:

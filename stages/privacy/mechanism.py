@@ -21,8 +21,9 @@ equally for all data; relative to the mass of a grid cell that is about 1e-13.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,10 +108,29 @@ def noisy_mean(
     for name in sorted(total):
         drawn = noise.gaussian(total[name].shape, mechanism.scale)
         exact = _whole(total[name], step) + _whole(drawn, step)
+        if _in_place is not None:
+            exact = _whole(_in_place.gaussian(total[name].shape, mechanism.scale), step)
         shift = _FINE_BITS - _GRID_BITS
         on_grid = (exact + (1 << (shift - 1))) >> shift
         released[name] = (on_grid * mechanism.grid / mechanism.expected_size).astype(np.float32)
     return released
+
+
+_in_place: SecretStream | None = None
+
+
+@contextlib.contextmanager
+def noise_alone(stream: SecretStream) -> Iterator[None]:
+    """For a comparison of neighbours: whatever is released is noise of this stream. The sums are computed and dropped.
+
+    Then nothing that leaves depends on private data, or it depends on them by another way than the mechanism.
+    """
+    global _in_place
+    before, _in_place = _in_place, stream
+    try:
+        yield
+    finally:
+        _in_place = before
 
 
 def _exponent(value: float) -> int:

@@ -54,7 +54,7 @@ def log_moment(q: float, sigma: float, order: float) -> float:
 
     The integrand is analytic within a strip of half-width πσ² about the real line (there 1 − q + q·e^{…} has its first
     zeros), so the rule converges like exp(−2π²σ²/step): with this step the error is below 1e-30, and the range leaves
-    out less. Where that would take too many points, the bound (1 − q) + q·e^{α(α−1)/2σ²} stands in (convexity of x^α).
+    out less. Where that would take too many points, the bound (1 − q) + q·e^{α(α−1)/2σ²} is used (convexity of x^α).
     """
     step = min(sigma / 16, sigma**2 / 4)
     points = math.ceil((order + 24 * sigma) / step)

@@ -1,6 +1,6 @@
 """Secret streams: the randomness that a differentially private step draws from (privacy contract, rules 7 to 9).
 
-The idea is RFC 6979's. Whoever holds the client's key can draw the same noise again and replay a stage byte for byte;
+The idea is RFC 6979's. Who holds the client's key can draw the same noise again and replay a stage byte for byte;
 to everyone else the noise is unpredictable; and because the context digests whatever determines the output, a different
 output never meets the same noise, from whose reuse the data could be computed.
 
@@ -8,7 +8,7 @@ output never meets the same noise, from whose reuse the data could be computed.
     bytes of step t = ChaCha20(stream key, nonce = t + 1), nonce 0 being the stream without a step
 
 Guarantee: computational. If HKDF-SHA256 and ChaCha20 are pseudo-random, no one without the key tells the draws from
-independent ones. Whoever has the key can remove the noise.
+independent ones. Anyone who has the key can remove the noise.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def encode_on_public_images(
     key = key_of(out, key)
     metadata = about_sent(params, name, start, change, None, keys.read(key), "torch")
     any_file.refuse_other(out, metadata, force=force)
-    refuse_uncovered(key, metadata.privacy, metadata.disclosures)
+    refuse_uncovered(key, metadata.privacy, metadata.disclosures, [update])
 
     import torch
 

@@ -6,23 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from artifacts.errors import UsageError
-from stages.data.params import PartitionParams
-from stages.hyperparameters import HyperParameters, Variants
-from stages.methods.params.synthesis import Synthesis
+from stages.catalogue import DECLARED
+from stages.hyperparameters import Variants
 from stages.recipes.step import Step
-from stages.registry import ALGORITHMS, ENCODERS, GENERATORS, NETWORKS, RULES
-from stages.secagg.terms import Terms
 
-DECLARED: dict[str, type[HyperParameters] | Variants[Any]] = {
-    "partition": PartitionParams,
-    "train-generator": GENERATORS,
-    "synthesize": Synthesis,
-    "init-model": NETWORKS,
-    "train-client": ALGORITHMS,
-    "encode": ENCODERS,
-    "aggregate": RULES,
-    "secagg": Terms,
-}
 BESIDE = {"source", "root", "download"}
 """What a recipe's section `partition` says beside the hyper-parameters."""
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from artifacts.formats.plain_data import dump_yaml
-from stages.recipes.files import CURVE
 from stages.recipes.formats import Group, chained, flags_of, header, inputs_of, invocations, program, side_of
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
+from stages.run_folder.files import CURVE
 
 PARAMS = "params.yaml"
 # With `persist` a stage stays out of the cache of runs too, which takes copies even of what is not to be cached.

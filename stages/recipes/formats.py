@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from stages.catalogue import COMMANDS
 from stages.plugins import loaded
 from stages.recipes.plan import partition_step, plan, planned_clients
 from stages.recipes.recipe import Recipe
@@ -92,7 +93,7 @@ def side_of(group: Group) -> str:
 
 def inputs_of(group: Group) -> list[str]:
     made = {name for step in group for name in step.outputs}
-    read = [name for step in group if step.command != "partition" for name in (*step.inputs, *step.needs)]
+    read = [name for step in group if not COMMANDS[step.command].reads_source for name in (*step.inputs, *step.needs)]
     return [name for name in dict.fromkeys(read) if name not in made]
 
 
@@ -117,9 +118,10 @@ def chained(group: Group, root: str, params: Callable[[Step], list[str]] = flags
 def command_line(step: Step, root: str, params: Callable[[Step], list[str]] = flags_of) -> str:
     """The command line of a step, as a person would type it; `params` says how its parameters stand there."""
     words = step.command.split()
-    words += [name if step.command == "partition" else f"{root}/{name}" for name in step.inputs]
+    command = COMMANDS[step.command]
+    words += [name if command.reads_source else f"{root}/{name}" for name in step.inputs]
     words += params(step)
-    words += _flags({k: _placed(k, v, root) for k, v in step.options.items()})
+    words += _flags({k: f"{root}/{v}" if command.is_run_file(k, v) else v for k, v in step.options.items()})
     words += ["--force", "--quiet", "-o", _out(step, root)]
     return " ".join(_quoted(word) for word in words)
 
@@ -134,10 +136,6 @@ def _quoted(word: str) -> str:
     if word.startswith("$RUN"):
         return f'"{word}"'
     return word if word.startswith("$(") else shlex.quote(word)
-
-
-def _placed(key: str, value: Any, root: str) -> Any:
-    return value if key in ("seed", "root", "download", "as", "parts", "apply", "round") else f"{root}/{value}"
 
 
 def _flags(values: Mapping[str, Any], *, switches: bool = False) -> list[str]:

@@ -11,8 +11,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from stages.catalogue import DECLARED
 from stages.hyperparameters import By, Variants
-from stages.recipes.declared import BESIDE, DECLARED
+from stages.recipes.declared import BESIDE
 
 if TYPE_CHECKING:
     from stages.recipes.recipe import Origin

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from artifacts.errors import UsageError
-from stages.recipes.params_file import read_mapping
+from artifacts.formats.plain_data import read_mapping
 
 _FOLDER = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".toml")
 
 
 @dataclass(frozen=True)
-class Layer:
+class RecipeLayer:
     """Values from one place. `source` names it: a recipe, `RECIPE/PRESET`, or an option of the command line."""
 
     source: str
@@ -51,13 +51,13 @@ def suggested(word: str, known: list[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def layers(path: Path, preset: str | None) -> list[Layer]:
+def layers(path: Path, preset: str | None) -> list[RecipeLayer]:
     """All of a recipe's layers, the one that goes over all others last."""
     below, above = _layers(path, preset, ())
     return below + above
 
 
-def _layers(path: Path, preset: str | None, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Layer]]:
+def _layers(path: Path, preset: str | None, seen: tuple[Path, ...]) -> tuple[list[RecipeLayer], list[RecipeLayer]]:
     """The recipe's own layers and those that it extends; and what goes over them: presets and `always`."""
     if _real(path) in seen:
         raise UsageError(f"recipe {path} extends itself, by way of {', '.join(p.name for p in seen)}.")
@@ -71,8 +71,8 @@ def _layers(path: Path, preset: str | None, seen: tuple[Path, ...]) -> tuple[lis
     chosen = dict(own_presets.get(preset or "", {}))
     begins_with, goes_on_with = values.pop("extends", None), chosen.pop("extends", None)
     extends = begins_with if goes_on_with is None else goes_on_with
-    below: list[Layer] = []
-    above: list[Layer] = []
+    below: list[RecipeLayer] = []
+    above: list[RecipeLayer] = []
     is_parents = False
     if extends is not None:
         if not isinstance(extends, str):
@@ -94,9 +94,9 @@ def _layers(path: Path, preset: str | None, seen: tuple[Path, ...]) -> tuple[lis
             f"recipe {path.stem} has no preset {preset!r}.{suggested(preset, known)} "
             f"Known: {', '.join(known) or 'none'}."
         )
-    below = [*below, Layer(path.stem, values)]
-    above = [*above, Layer(path.stem, always)] if always else above
-    return below, [*above, Layer(f"{path.stem}/{preset}", chosen)] if preset in own_presets else above
+    below = [*below, RecipeLayer(path.stem, values)]
+    above = [*above, RecipeLayer(path.stem, always)] if always else above
+    return below, [*above, RecipeLayer(f"{path.stem}/{preset}", chosen)] if preset in own_presets else above
 
 
 def presets_of(path: Path) -> list[str]:

@@ -1,28 +1,12 @@
-"""Reading parameters from YAML or TOML. Plain data only: loading never constructs an object or runs anything."""
+"""Params files: a section for each command, and the plug-ins that they name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from artifacts import limits
-from artifacts.errors import InputError, UsageError
-from artifacts.formats.plain_data import parse_toml, parse_yaml
-
-
-def read_mapping(path: Path) -> dict[str, Any]:
-    """The file's one mapping, by its suffix: .toml, else YAML."""
-    try:
-        text = limits.read_bytes(path, limits.TEXT).decode()
-        loaded = parse_toml(text) if path.suffix == ".toml" else parse_yaml(text)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}. Check the path.") from error
-    except ValueError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path} does not parse: {reason}.") from error
-    if not isinstance(loaded, dict):
-        raise InputError(f"{path} must hold a mapping of names to values.")
-    return loaded
+from artifacts.errors import UsageError
+from artifacts.formats.plain_data import read_mapping
 
 
 def load_plugins(path: Path) -> None:

@@ -13,19 +13,9 @@ from artifacts.errors import UsageError
 from artifacts.identity import keys
 from artifacts.storage.fetched import without_options
 from artifacts.storage.url import is_url
+from stages.catalogue import DECLARED
 from stages.execution.randomness import numpy_stream
-from stages.partition import numbered_clients
-from stages.recipes.declared import DECLARED, parameters
-from stages.recipes.files import (
-    CONFUSION_PICTURE,
-    CURVE,
-    CURVE_PICTURE,
-    PARTITION_RECORD,
-    TEST,
-    data_file,
-    metrics_file,
-    model_file,
-)
+from stages.recipes.declared import parameters
 from stages.recipes.phases import resolved, waits
 from stages.recipes.proxy_steps import model_of, proxy_steps, sends_proxies
 from stages.recipes.receipt_steps import check_open, with_receipts
@@ -35,6 +25,17 @@ from stages.recipes.secagg_steps import check_additive, identity_steps
 from stages.recipes.step import Step
 from stages.recipes.surrogate_steps import descent_step, sends_surrogates, surrogate_step
 from stages.recipes.synthetic_steps import synthetic_steps, training_data
+from stages.run_folder.files import (
+    CONFUSION_PICTURE,
+    CURVE,
+    CURVE_PICTURE,
+    PARTITION_RECORD,
+    TEST,
+    data_file,
+    metrics_file,
+    model_file,
+    numbered_clients,
+)
 from stages.sample_clients import drawn
 
 

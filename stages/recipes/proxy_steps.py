@@ -11,7 +11,11 @@ from typing import Any
 
 from artifacts.errors import UsageError
 from stages.recipes.declared import declaration
-from stages.recipes.files import (
+from stages.recipes.recipe import Recipe
+from stages.recipes.secagg_steps import secure_mean
+from stages.recipes.step import Step
+from stages.registry import ALGORITHMS
+from stages.run_folder.files import (
     aggregated_update,
     followed_model,
     message_file,
@@ -19,10 +23,6 @@ from stages.recipes.files import (
     proxy_file,
     update_file,
 )
-from stages.recipes.recipe import Recipe
-from stages.recipes.secagg_steps import secure_mean
-from stages.recipes.step import Step
-from stages.registry import ALGORITHMS
 
 
 def sends_proxies(recipe: Recipe) -> bool:

@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import groupby
 
 from artifacts.errors import UsageError
-from stages.recipes.files import ROSTER, head_file, kept_receipt, receipts_file
 from stages.recipes.recipe import Recipe
 from stages.recipes.round_steps import is_noised
 from stages.recipes.step import Step
+from stages.run_folder.files import ROSTER, head_file, kept_receipt, receipts_file
 
 
 def check_open(recipe: Recipe) -> None:

@@ -13,15 +13,13 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from artifacts.errors import UsageError
 from artifacts.formats.plain_data import dump_yaml, parse_yaml
+from stages.catalogue import DECLARED
 from stages.plugins import require
 from stages.recipes.expressions import evaluated, is_expression
-from stages.recipes.layers import Layer, layers, presets_of, recipe_path, suggested
+from stages.recipes.layers import RecipeLayer, layers, presets_of, recipe_path, suggested
 from stages.recipes.params_file import plugins_in
 
-STAGES = (
-    "partition", "train-generator", "synthesize", "init-model", "train-client", "encode", "secagg", "aggregate",
-    "evaluate", "plateau",
-)  # fmt: skip
+STAGES = (*DECLARED, "evaluate", "plateau")
 Synthetic = Literal["none", "own", "shuffled", "pooled"]
 _SETTABLE = ("rounds", "participation", "synthetic", "switch1", "switch2", "secure", "receipts")
 _TOP = ("about", *_SETTABLE, "sweep", "target", "matrix", "plugins")
@@ -167,7 +165,7 @@ def load_recipe(name: str, preset: str | None = None) -> Recipe:
     return without_idle(replace(recipe_of(values, path), origins=origins))
 
 
-def _put_over(values: dict[str, Any], origins: dict[str, Origin], layer: Layer, rank: int) -> None:
+def _put_over(values: dict[str, Any], origins: dict[str, Origin], layer: RecipeLayer, rank: int) -> None:
     """The layer's values over those below, a section key by key."""
     for key, value in layer.values.items():
         if key in STAGES and isinstance(value, Mapping):

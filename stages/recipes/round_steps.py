@@ -9,7 +9,11 @@ from artifacts.errors import UsageError
 from stages.methods.params.aggregation import Rule
 from stages.methods.params.local_training import LocalTraining
 from stages.recipes.declared import declaration
-from stages.recipes.files import (
+from stages.recipes.recipe import Recipe
+from stages.recipes.secagg_steps import secure_mean
+from stages.recipes.step import Step
+from stages.registry import ALGORITHMS
+from stages.run_folder.files import (
     aggregated_update,
     kept_state,
     message_file,
@@ -19,10 +23,6 @@ from stages.recipes.files import (
     unsent_message,
     update_file,
 )
-from stages.recipes.recipe import Recipe
-from stages.recipes.secagg_steps import secure_mean
-from stages.recipes.step import Step
-from stages.registry import ALGORITHMS
 
 
 def client_steps(

@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from artifacts.errors import InputError, UsageError
-from artifacts.formats.plain_data import dump_yaml, parse_yaml, read_json
+from artifacts.formats.plain_data import dump_yaml, parse_yaml, read_json, read_mapping
 from artifacts.places import RunFolder
 from artifacts.writing import atomic, locks, scratch
 from stages.execution.progress import Report, Summary, silent
-from stages.recipes.files import PARTITION_RECORD, metrics_file
-from stages.recipes.params_file import read_mapping
+from stages.execution.workers import Workers
 from stages.recipes.perform import perform
 from stages.recipes.phases import plateau_of, resolved, waits
 from stages.recipes.plan import check, partition_step, plan
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
-from stages.recipes.workers import Workers
+from stages.run_folder.files import PARTITION_RECORD, metrics_file
 
 
 def run(recipe: Recipe, out: Path, *, seed: int, workers: int, report: Report = silent) -> Summary:

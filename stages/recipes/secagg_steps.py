@@ -11,12 +11,15 @@ from typing import Any
 
 from artifacts.errors import UsageError
 from stages.recipes.declared import declaration
-from stages.recipes.files import ROSTER, TEST, aggregated_update, data_file, identity_file, secagg_file
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
+from stages.run_folder.files import ROSTER, TEST, aggregated_update, data_file, identity_file, secagg_file
 from stages.secagg.terms import default_threshold
 
 _LISTS = {"shares": "shares", "masked": "survivors", "survivors": "confirmed"}
+
+# A simulation's keys come from its seed, and so must its id: the same run has the same bytes.
+_FEDERATION = {"federation": "simulation"}
 
 
 def check_additive(recipe: Recipe) -> None:
@@ -57,7 +60,8 @@ def identity_steps(clients: Sequence[str]) -> list[Step]:
     ]
     identities.append(Step(command="identity", owner="server", round=0, needs=(TEST,), out=identity_file("server")))
     listed = tuple(step.out for step in identities)
-    return [*identities, Step(command="roster", owner="server", round=0, inputs=listed, out=ROSTER)]
+    roster = Step(command="roster", owner="server", round=0, inputs=listed, out=ROSTER, options=_FEDERATION)
+    return [*identities, roster]
 
 
 def secure_mean(recipe: Recipe, round: int, sources: Mapping[str, tuple[str, str]]) -> list[Step]:

@@ -70,8 +70,9 @@ def shrunk(recipe: Recipe, out: Path) -> Recipe:
         axes[first] = [recipe.sweep[first][0], recipe.sweep[first][-1]]
     values: dict[str, Any] = {}
     for command, params in check(_first_point(recipe)).items():
+        effective = params.to_json()
         for name, most in _MOST.get(command, {}).items():
-            found = getattr(params, name, None)
+            found = effective.get(name)
             if isinstance(found, int | float) and not isinstance(found, bool) and found > most:
                 values[f"{command}.{name}"] = most
     clients = values.get("partition.clients")

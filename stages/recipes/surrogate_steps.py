@@ -7,9 +7,9 @@ from typing import Any
 
 from artifacts.errors import UsageError
 from stages.recipes.declared import declaration
-from stages.recipes.files import descent_file, matching_file, model_file, surrogate_file
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
+from stages.run_folder.files import descent_file, matching_file, model_file, surrogate_file
 
 
 def sends_surrogates(recipe: Recipe) -> bool:

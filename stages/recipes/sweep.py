@@ -24,19 +24,19 @@ from artifacts.errors import FedsynthError, UsageError
 from artifacts.formats.plain_data import dump_yaml, parse_yaml
 from artifacts.writing import atomic, locks
 from stages.execution.progress import Report, Summary, silent
+from stages.execution.workers import Workers
 from stages.recipes.declared import parameters
 from stages.recipes.plan import check
 from stages.recipes.recipe import Recipe, assigned, canonical
 from stages.recipes.runner import begin, finish
 from stages.recipes.step import Step
 from stages.recipes.table import layout_of, write_table
-from stages.recipes.workers import Workers
 
 _LONGEST_LABEL = 200  # a file system's limit is 255 bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class SweepPoint:
     """One run of a sweep; its label is the name of its folder."""
 
     label: str
@@ -64,13 +64,13 @@ def with_sweep(recipe: Recipe, sweeps: Sequence[str], target: float | None) -> R
     return replace(recipe, sweep={**recipe.sweep, **swept}, target=recipe.target if target is None else target)
 
 
-def points(recipe: Recipe, seed: int) -> list[Point]:
+def points(recipe: Recipe, seed: int) -> list[SweepPoint]:
     """Every point of the sweep in order, the last axis fastest, each of them checked."""
     if "seed" in recipe.sweep and seed:
         raise UsageError(f"--seed {seed}, but the recipe sweeps over the seed. Give --sweep seed={seed} instead.")
     axes = [[_setting(recipe, target, value) for value in values] for target, values in recipe.sweep.items()]
     short = _short_names(list(recipe.sweep))
-    found: dict[str, Point] = {}
+    found: dict[str, SweepPoint] = {}
     for chosen in product(*axes):
         label = ",".join(f"{short[t]}={_safe(setting[t])}" for t, setting in zip(recipe.sweep, chosen, strict=True))
         if label in found:
@@ -160,7 +160,7 @@ def _setting(recipe: Recipe, target: str, value: Any) -> dict[str, Any]:
         raise UsageError(f"recipe {recipe.name}: sweep over {target}: {error}.") from error
 
 
-def _point(recipe: Recipe, label: str, values: dict[str, Any], seed: int, axes: Mapping[str, Any]) -> Point:
+def _point(recipe: Recipe, label: str, values: dict[str, Any], seed: int, axes: Mapping[str, Any]) -> SweepPoint:
     chosen = values.pop("seed", seed)
     if not isinstance(chosen, int) or isinstance(chosen, bool):
         raise UsageError(f"recipe {recipe.name}: sweep over seed: a seed is a whole number, found {chosen!r}.")
@@ -170,7 +170,7 @@ def _point(recipe: Recipe, label: str, values: dict[str, Any], seed: int, axes: 
         check(made)
     except UsageError as error:
         raise UsageError(f"{label}: {error}") from error
-    return Point(label=label, recipe=made, seed=chosen, values=axes)
+    return SweepPoint(label=label, recipe=made, seed=chosen, values=axes)
 
 
 def _short_names(targets: Sequence[str]) -> dict[str, str]:

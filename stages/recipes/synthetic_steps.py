@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stages.partition import CENTRAL
-from stages.recipes.files import contact_sheet, data_file, generator_file, own_synthetic, shuffled_parts
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
+from stages.run_folder.files import contact_sheet, data_file, generator_file, own_synthetic, shuffled_parts
 
 
 def training_data(recipe: Recipe, clients: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 from artifacts.errors import UsageError
 from artifacts.formats.plain_data import read_json
 from artifacts.writing import atomic
-from stages.recipes.files import metrics_file
+from stages.run_folder.files import metrics_file
 
 if TYPE_CHECKING:
     from stages.recipes.recipe import Recipe
-    from stages.recipes.sweep import Point
+    from stages.recipes.sweep import SweepPoint
 
 _KEYS = ("rows", "columns", "against")
 
@@ -86,7 +86,7 @@ def result_of(run: Path, rounds: int, target: float | None) -> Result:
     return Result(max(accuracy.values()), reached, rounds, target)
 
 
-def write_table(recipe: Recipe, layout: Layout, points: Sequence[Point], out: Path) -> dict[str, str]:
+def write_table(recipe: Recipe, layout: Layout, points: Sequence[SweepPoint], out: Path) -> dict[str, str]:
     """`table.md` and `table.csv` in `out`, from the finished runs beneath it."""
     cells: dict[tuple[Any, ...], list[Result]] = {}
     for point in points:

@@ -96,7 +96,11 @@ def epsilon(
         )
     if infinite and math.isfinite(end.pld):
         told.append("What the clients sent to the server is not covered: to the server itself ε is ∞.")
-    told.append("Whoever has several records, or is known to several clients, has more at stake.")
+    told.append(
+        "Whoever is known to several clients has more at stake."
+        if found.unit == "person"
+        else "Whoever has several records, or is known to several clients, has more at stake."
+    )
     picture = None
     if drawn:
         picture = svg(

@@ -75,7 +75,7 @@ def svg(graph: Graph, *, name: str, title: str) -> Markup:
 
 
 def _arrow(start: tuple[float, float], end: tuple[float, float], *, below: float | None) -> tuple[str, str]:
-    """From the right side of a box to the left side of another, `below` what stands between them if need be."""
+    """From the right side of a box to the left side of another, `below` what is between them if need be."""
     (left, y1), (right, y2) = start, end
     left, y1, y2 = left + _WIDTH, y1 + _HEIGHT / 2, y2 + _HEIGHT / 2
     half = _ACROSS / 2

@@ -186,7 +186,7 @@ def _lineage(
 
 def _made(run: RunFolder, recipe: Mapping[str, Any], *, secret: bool) -> dict[str, Any]:
     """The recipe section by section, and the versions that the initial model and the last one name."""
-    # Whoever knows the seed of a simulation can draw its clients again.
+    # Anyone who knows the seed of a simulation can draw its clients again.
     plain = {
         key: value
         for key, value in recipe.items()

@@ -1,4 +1,4 @@
-"""What left each participant: a row a file, from its ledger and from what stands in its outbox."""
+"""What left each participant: a row a file, from its ledger and from what is in its outbox."""
 
 from __future__ import annotations
 

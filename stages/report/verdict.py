@@ -14,7 +14,7 @@ _NAMED = 3  # places that are written out where one thing was found in many
 
 
 def told(audited: AuditReport, roots: Sequence[Path], *, secret: bool) -> dict[str, Any]:
-    """`line` is the verdict; each finding stands once, with the places where it was made."""
+    """`line` is the verdict; each finding occurs once, with the places where it was made."""
     unknown = isinstance(audited.error, IncompleteError)
     if secret:
         line = audited.verdict.partition(":")[0].partition(",")[0]
@@ -28,8 +28,8 @@ def told(audited: AuditReport, roots: Sequence[Path], *, secret: bool) -> dict[s
         }
     places: dict[tuple[Level, str, str], list[str]] = {}
     for finding in audited.findings:
-        what = _relative(f"needs {finding.what}" if finding.level == "unchecked" else finding.what, roots)
-        places.setdefault((finding.level, finding.check, what), []).append(_relative(finding.where, roots))
+        what = relative(f"needs {finding.what}" if finding.level == "unchecked" else finding.what, roots)
+        places.setdefault((finding.level, finding.check, what), []).append(relative(finding.where, roots))
     rows = []
     for (level, check, what), where in sorted(places.items(), key=lambda item: LEVELS.index(item[0][0])):
         more = len(where) - _NAMED
@@ -42,13 +42,13 @@ def told(audited: AuditReport, roots: Sequence[Path], *, secret: bool) -> dict[s
         }
         for check, found in audited.by_check()
     ]  # fmt: skip
-    line = _relative(audited.verdict, roots)
+    line = relative(audited.verdict, roots)
     return {
         "passed": audited.passed, "unknown": unknown, "line": line, "findings": rows, "checks": checks, "hidden": False
     }  # fmt: skip
 
 
-def _relative(text: str, roots: Sequence[Path]) -> str:
+def relative(text: str, roots: Sequence[Path]) -> str:
     """Paths as seen from the folder: where it is on this machine is nobody's business."""
     for root in roots:
         for name in dict.fromkeys((str(root.resolve()), str(root.absolute()), str(root))):

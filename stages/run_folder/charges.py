@@ -66,7 +66,7 @@ def _read_folder(target: Path, found: Charges) -> None:
 
 def _read_place(place: Place, found: Charges) -> None:
     """Every entry of the ledger, whether its file is still there or not, and every file that has no entry."""
-    # Listed before the ledger is read: by then whatever stands there has its entry, somebody being at work or not.
+    # Listed before the ledger is read: by then whatever is there has its entry, somebody being at work or not.
     files = sorted(place.outbox.iterdir()) if place.outbox.is_dir() else []
     entries = egress.read(place.ledger).entries
     for entry in entries:
@@ -98,7 +98,7 @@ def _read_file(path: Path, found: Charges) -> None:
 
 
 def _is_free(kind: str, privacy: Sequence[Any], disclosures: Sequence[str]) -> bool:
-    """Fresh keys and the like: nothing about anybody's data could stand there. An unknown kind is never free."""
+    """Fresh keys and the like: they can hold nothing about anybody's data. An unknown kind is never free."""
     return kind in KINDS and not KINDS[kind].from_data and not privacy and not disclosures
 
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from artifacts.errors import InputError
-from stages.account import epsilon_after, thinned
+from stages.account import thinned
 from stages.privacy.accountant import INFINITE, Epsilon
-from stages.privacy.events import Unit, distinct
+from stages.privacy.events import UNITS, Unit, distinct
 from stages.run_folder.charges import Charged, read_charges
-
-_UNITS: tuple[Unit, ...] = ("record", "client")  # where a run protects both, the records are drawn, as in `account`
+from stages.run_folder.totals import epsilon_after
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,8 @@ def run_epsilon(run: Path, rounds: Sequence[int], *, delta: float) -> RunEpsilon
 
 def _largest(owners: Sequence[Sequence[Charged]], rounds: Sequence[int], delta: float) -> RunEpsilon:
     events = [event for files in owners for file in files for event in file.events]
-    unit = next((unit for unit in _UNITS if any(event.unit == unit for event in events)), None)
+    # Where a run protects several, the smallest is drawn, as in `account`.
+    unit = next((unit for unit in UNITS if any(event.unit == unit for event in events)), None)
     after = {}
     for number in thinned(sorted(rounds)):
         each = [epsilon_after(files, unit or "", number, delta)[0] for files in owners] or [INFINITE]

@@ -8,11 +8,10 @@ from typing import Any
 
 from artifacts.errors import FedsynthError, InputError
 from artifacts.formats import tensors_file
-from artifacts.formats.plain_data import read_json
+from artifacts.formats.plain_data import read_json, read_mapping
 from artifacts.kinds import Custody
 from artifacts.ledgers import egress
 from artifacts.places import RunFolder
-from stages.recipes.params_file import read_mapping
 
 
 @dataclass(frozen=True)

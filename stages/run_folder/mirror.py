@@ -1,7 +1,7 @@
 """A run folder in an object store: worked on in a private folder, and copied up file by file.
 
 The store alone counts: what is not there was never done, and is done again, to the same bytes. Files go up in the order
-in which they were written, ledgers before everything else, so that no file stands in an outbox there without its entry.
+in which they were written, ledgers before everything else, so that no file is in an outbox there without its entry.
 Keys stay: those of a simulation come again from its seed.
 """
 
@@ -18,10 +18,10 @@ from artifacts.ledgers import chain
 from artifacts.metadata import MetadataError
 from artifacts.places import OUTBOX, RunFolder
 from artifacts.storage.folder_state import is_ledger, states
-from artifacts.storage.remote import Found, Remote
+from artifacts.storage.remote import Remote, StoredFile
 from artifacts.writing.scratch import cache_folder, scratch
 from stages.execution.progress import Report
-from stages.recipes.files import CONFUSION_PICTURE, CURVE, CURVE_PICTURE
+from stages.run_folder.files import CONFUSION_PICTURE, CURVE, CURVE_PICTURE
 
 # Every round adds to these. A step is done when its own file is there, and must have added to them by then.
 _REWRITTEN = (CURVE, CURVE_PICTURE, CONFUSION_PICTURE)
@@ -83,7 +83,7 @@ class Mirror:
         self._ledgers[name] = remote.put(chain.snapshot(self.root / name))
 
 
-def fetch_run(place: Remote, root: Path) -> dict[str, Found]:
+def fetch_run(place: Remote, root: Path) -> dict[str, StoredFile]:
     """Fetch a folder, and write the keys of a simulation anew where there are none."""
     files = place.fetch_folder(root)
     for record in root.rglob("simulation/partition.json"):

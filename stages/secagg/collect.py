@@ -35,7 +35,7 @@ from stages.secagg.session import (
     stacked,
     survivors_statement,
 )
-from stages.secagg.terms import Terms, default_threshold
+from stages.secagg.terms import SecaggTerms, default_threshold
 from stages.secagg.vectors import Vectors
 
 CIPHERTEXT_BYTES = 2 * shamir.SHARE_BYTES + SEAL_BYTES
@@ -48,7 +48,7 @@ def collect(
     *,
     roster: Path,
     keys: Path | None = None,
-    terms: Terms | None = None,
+    params: SecaggTerms | None = None,
     receiver: str | None = None,
     force: bool = False,
 ) -> Summary:
@@ -65,10 +65,10 @@ def collect(
         raise UsageError("--keys, the round's list of keys, is needed for all but the keys themselves.")
     if receiver is not None and kind != "secagg-shares":
         raise UsageError("--for goes with shares.")
-    if terms is not None and terms != Terms() and kind != "secagg-keys":
+    if params is not None and params != SecaggTerms() and kind != "secagg-keys":
         raise UsageError("--threshold, --range, --bits and --modulus go with keys: the list of keys declares them.")
     if keys is None:
-        return _keys(_read(files, kind), known, terms or Terms(), out, force=force)
+        return _keys(_read(files, kind), known, params or SecaggTerms(), out, force=force)
     session = read_session(keys, known)
     if kind == "secagg-shares":
         return _shares(_read(files, kind, session), session, known, receiver, out, force=force)
@@ -77,7 +77,7 @@ def collect(
     return _confirmed(_read(files, kind, session), session, known, out, force=force)
 
 
-def _keys(sent: dict[str, TensorArtifact], known: StepKeys, terms: Terms, out: Path, *, force: bool) -> Summary:
+def _keys(sent: dict[str, TensorArtifact], known: StepKeys, terms: SecaggTerms, out: Path, *, force: bool) -> Summary:
     clients = tuple(sent)
     rounds = {artifact.metadata.round for artifact in sent.values()}
     if len(rounds) != 1:
@@ -98,7 +98,7 @@ def _keys(sent: dict[str, TensorArtifact], known: StepKeys, terms: Terms, out: P
     return _summary(out, digest, round, clients=list(clients), **params)
 
 
-def declared(terms: Terms, clients: int) -> dict[str, Any]:
+def declared(terms: SecaggTerms, clients: int) -> dict[str, Any]:
     """What a list of so many clients' keys says beside them."""
     threshold = default_threshold(clients) if terms.threshold is None else terms.threshold
     params: dict[str, Any] = {"threshold": threshold, "modulus": terms.word_bits}

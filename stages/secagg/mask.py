@@ -12,6 +12,7 @@ from artifacts.errors import InputError, VerificationError
 from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.identity.commitments import commit
+from artifacts.kinds import KINDS
 from artifacts.ledgers import lineage
 from artifacts.ledgers.gate import destination
 from artifacts.metadata import InputRef
@@ -65,11 +66,12 @@ def mask(
     )  # fmt: skip
     shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
     tensors = masks.shaped(ring.signed(covered), shapes)
-    private = bool(source.metadata.privacy)
+    # What the source tells without noise goes with it, counts apart, which are not in the sum.
+    told = {*source.metadata.disclosures, *(() if source.metadata.privacy else ("update",))}
     about = member.about(
         "secagg-masked", "mask", session.round, session.reference, *_inputs(source, member),
         params={"peers": sorted(received), "step": ring.step, "most": ring.most, "encoding": encoding},
-        privacy=source.metadata.privacy, disclosures=() if private else ("update",),
+        privacy=source.metadata.privacy, disclosures=tuple(sorted(told - {"local_steps", "num_examples"})),
     )  # fmt: skip
     simulation = about.simulation or source.metadata.simulation
     about = replace(about, versions=versions("cryptography", "numpy"), simulation=simulation)
@@ -130,8 +132,9 @@ def _received(listed: TensorArtifact, session: Session, member: Member, kept: Se
 def _source(path: Path, model: TensorArtifact, session: Session, member: Member) -> TensorArtifact:
     """The client's own update of this round, private or encoded, for this model."""
     metadata, _ = tensors_file.read_header(path)
-    if metadata.kind not in ("update", "message"):
-        raise InputError(f"{path} is a {metadata.kind}; only an update or a message adds up. Give one of these.")
+    if not KINDS[metadata.kind].adds_up:
+        wanted = " or a ".join(name for name, kind in KINDS.items() if kind.adds_up)
+        raise InputError(f"{path} is a {metadata.kind}; only a {wanted} adds up. Give one of these.")
     source = tensors_file.read(path)
     if source.metadata.custody != "private":
         raise InputError(
@@ -153,7 +156,7 @@ def _source(path: Path, model: TensorArtifact, session: Session, member: Member)
 
 
 @dataclass(frozen=True)
-class _Noise:
+class Noise:
     """What an encoded message says of the noise that it carries."""
 
     clip_norm: float
@@ -199,17 +202,21 @@ def ring_of(source: TensorArtifact, session: Session) -> tuple[Ring, dict[str, A
     return ring, dict(source.metadata.params)
 
 
-def _noise_of(source: TensorArtifact) -> _Noise | None:
+def _noise_of(source: TensorArtifact) -> Noise | None:
     """None for an update without a share of noise; one with noise for its records needs no more."""
     if source.metadata.kind != "message" or not any(e.get("unit") == "client" for e in source.metadata.privacy):
         return None
     try:
-        params = DeltaEncoding.from_mapping(source.metadata.params)
-        if params.noise_multiplier is None or params.clip_norm is None or params.least_clients is None:
-            raise ValueError("its noise is not described")
+        return noise_of(DeltaEncoding.from_mapping(source.metadata.params))
     except ValueError as error:
         raise InputError(f"{source.path} does not say what noise it carries: {error}. Encode it again.") from error
-    return _Noise(
+
+
+def noise_of(params: DeltaEncoding) -> Noise:
+    """The share of noise that such a message carries; `ValueError` where it carries none."""
+    if params.noise_multiplier is None or params.clip_norm is None or params.least_clients is None:
+        raise ValueError("its noise is not described")
+    return Noise(
         params.clip_norm, params.noise_multiplier / params.shares**0.5, params.least_clients, params.colluders or 0
     )
 

@@ -1,7 +1,7 @@
 """The cryptography of secure aggregation, all of it the `cryptography` library's, each key with one purpose.
 
 X25519 (RFC 7748) and HKDF-SHA256 agree on keys, ChaCha20-Poly1305 (RFC 8439) encrypts shares, ChaCha20 expands masks,
-Ed25519 (RFC 8032) signs. Whatever a key is used for stands in its HKDF label, with the session, so that nothing from
+Ed25519 (RFC 8032) signs. Whatever a key is used for is in its HKDF label, with the session, so that nothing from
 one round, direction or pair fits another. Secrets come from the operating system.
 """
 
@@ -27,23 +27,23 @@ class ForgeryError(ValueError):
 
 
 @dataclass(frozen=True)
-class Pair:
+class KeyPair:
     """An X25519 key pair of one round; `repr` hides the secret half."""
 
     secret: bytes
     public: bytes
 
     def __repr__(self) -> str:
-        return f"Pair({self.public.hex()[:8]}…)"
+        return f"KeyPair({self.public.hex()[:8]}…)"
 
 
-def new_pair() -> Pair:
+def new_pair() -> KeyPair:
     """Fresh from the operating system."""
     return pair_of(secrets.token_bytes(KEY_BYTES))
 
 
-def pair_of(secret: bytes) -> Pair:
-    return Pair(secret, _private(secret).public_key().public_bytes_raw())
+def pair_of(secret: bytes) -> KeyPair:
+    return KeyPair(secret, _private(secret).public_key().public_bytes_raw())
 
 
 @lru_cache(maxsize=1)

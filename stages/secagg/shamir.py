@@ -57,7 +57,7 @@ def to_bytes(share: int) -> bytes:
 
 
 def from_bytes(data: bytes) -> int:
-    """A share as it stands in a file; `ValueError` if it is none."""
+    """A share as it is in a file; `ValueError` if it is none."""
     share = int.from_bytes(data, "big")
     if len(data) != SHARE_BYTES or share >= PRIME:
         raise ValueError("not a share")

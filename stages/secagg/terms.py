@@ -25,7 +25,7 @@ def default_threshold(clients: int, colluders: int = 0) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms(HyperParameters):
+class SecaggTerms(HyperParameters):
     """The terms of a round of secure aggregation. Noise shares bring their own grid: no range and no bits then."""
 
     threshold: int | None = hyper(

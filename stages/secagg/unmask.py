@@ -78,7 +78,7 @@ def unmask(
     )  # fmt: skip
     about = replace(about, params=signed(about, tensors, member.identity))
     digest = tensors_file.write(out, tensors, about, force=force)
-    # Whoever takes this disk later finds nothing to put beside what the server has kept of the round.
+    # Anyone who takes this disk later finds nothing to put beside what the server has kept of the round.
     member.keep(Secrets(member.name, session.round))
     return _summary(out, digest, about)
 
@@ -133,7 +133,7 @@ def _check_signers(listed: TensorArtifact, session: Session, there: tuple[str, .
             "`secagg confirm`, and the server collects the signatures."
         )
     known = StepKeys(listed.path, {name: bytes.fromhex(public) for name, public in (kept.verify_keys or {}).items()})
-    # Whoever masked an update for another model signed another statement: its masks would not vanish from the sum.
+    # Anyone who masked an update for another model signed another statement: its masks would not vanish from the sum.
     statement = survivors_statement(session.bound(kept.model), there)
     for signer, signature in zip(signers, rows(listed, "signatures", SIGNATURE_BYTES, signers), strict=True):
         known.check(signer, signature, statement, listed.path)

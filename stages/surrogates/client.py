@@ -27,7 +27,7 @@ from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare, prepare_private
 from artifacts.writing import atomic
-from stages.charging.private_training import inherited_events, with_noise
+from stages.charging.private_training import check_unit, inherited_events, with_noise
 from stages.charging.spending import key_of, record_event, refuse_uncovered
 from stages.data.dataset_images import DescribedDataset, describe_dataset, load_described
 from stages.data.images import LabelledImages, to_pixels
@@ -82,6 +82,7 @@ def encode_surrogate(
     described = describe_dataset(data)
     if params.is_private:
         require_fixed([data], [described.metadata])
+        check_unit(params, [data], [described.metadata])
     check_images_fit(data, described.metadata, shape)
     before = read_previous(previous, params, name, round, shape)
     chosen = public_classes(params, described)
@@ -105,7 +106,7 @@ def encode_surrogate(
         earlier = inherited_events(sources, [described.metadata, *([before.metadata] if before is not None else [])])
         inputs = (*metadata.inputs[:1], lineage.by_digest(described, "data"), *metadata.inputs[2:])
         private = PrivateSurrogate.begin(params, module, shape, replace(metadata, inputs=inputs), key, earlier, [data])
-    (dataset,) = load_described([data], [described])
+    (dataset,) = load_described([data], [described], blank=private is not None)
     content = dataset.content
     if private is None and not len(content):
         raise InputError(f"{data} holds no images: there is nothing to stand in for.")
@@ -270,11 +271,12 @@ def _match(
         report(done, total, "")
 
     start, data = on_device(*first), on_device(to_pixels(content.images), content.labels)
+    units = None if params.unit != "person" or content.units is None else torch.from_numpy(content.units)
     if isinstance(params, FedDmEncoding):
         means = (
             feddm.BatchMeans(module, data, params.batch_size, generator("batches"))
             if private is None
-            else private.means(module, data, shape.num_classes)
+            else private.means(module, data, units, shape.num_classes)
         )
         matched = feddm.match(
             module, start, means, params=params, generator=generator("weights"), report=tell,
@@ -288,7 +290,7 @@ def _match(
     real = (
         fedlap.BatchGradient(module, data, params.batch_size, generator("batches"))
         if private is None
-        else private.gradient(module, data)
+        else private.gradient(module, data, units)
     )
     matched = fedlap.approximate(
         module, start, real, params=params, rate=rate, generator=generator("augmentation"), report=tell,

@@ -19,6 +19,8 @@ from stages.nets.params import InputShape
 from stages.privacy.events import PrivacyEvent, distinct, output_digest
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from stages.methods.feddm import NoisyMeans
     from stages.methods.fedlap import NoisyGradient
     from stages.methods.surrogate_nets import LabelledSet
@@ -54,19 +56,20 @@ class PrivateSurrogate:
         context = training_context(metadata)
         return cls(params, reserve(key, context=context, data=data, events=[event], beside=beside), tuple(earlier))
 
-    def gradient(self, module: Net, data: LabelledSet) -> NoisyGradient:
+    def gradient(self, module: Net, data: LabelledSet, units: Tensor | None) -> NoisyGradient:
         from stages.methods.fedlap import NoisyGradient
 
         assert self.params.sampling_rate is not None  # checked
         return NoisyGradient(
             module,
             data,
+            units=units,
             sampling_rate=self.params.sampling_rate,
             mechanism=mechanism_of(self.params, self.params.batch_size),
             streams=secret_streams(self.spending),
         )
 
-    def means(self, module: Net, data: LabelledSet, num_classes: int) -> NoisyMeans:
+    def means(self, module: Net, data: LabelledSet, units: Tensor | None, num_classes: int) -> NoisyMeans:
         from stages.methods.feddm import NoisyMeans
 
         assert self.params.sampling_rate is not None and isinstance(self.params, FedDmEncoding)  # checked
@@ -74,6 +77,7 @@ class PrivateSurrogate:
         return NoisyMeans(
             module,
             data,
+            units=units,
             num_classes=num_classes,
             sampling_rate=self.params.sampling_rate,
             count_share=self.params.count_share,

@@ -30,9 +30,9 @@ from stages.execution.versions import versions
 from stages.methods.params.feddm import FedDmOptimisation
 from stages.methods.params.fedlap import FedLapOptimisation
 from stages.methods.params.surrogates import LARGEST_PIXEL
-from stages.models.file import network_of, network_params, read_model, round_of, to_module
+from stages.models.file import network_of, read_model, round_of, to_module
 from stages.models.next_model import events_of, for_clients, record_participants, recording, with_past
-from stages.nets.params import InputShape, Network
+from stages.nets.params import InputShape, Network, network_params
 from stages.surrogates.file import read_surrogate
 from stages.verify import check_same, require_signed
 
@@ -326,6 +326,6 @@ def _check_finite(weights: Mapping[str, torch.Tensor]) -> None:
 
 
 def _told(sources: Sequence[TensorArtifact]) -> tuple[str, ...]:
-    """What the sets told goes into the model, but for the numbers that stand beside them."""
+    """What the sets told goes into the model, but for the numbers that are beside them."""
     told = {name for source in sources for name in source.metadata.disclosures}
     return tuple(sorted(told - {"num_examples", "radius", "layer_norms"}))

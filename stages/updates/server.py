@@ -27,9 +27,10 @@ from stages.charging.spending import key_of
 from stages.charging.updates import Bounds, add_noise
 from stages.execution.progress import Report, Summary, silent
 from stages.methods.params.aggregation import Averaging, DpMeanRule, ServerStep
-from stages.models.file import check_fits, network_params, read_fitting, read_model, round_of
+from stages.models.file import check_fits, read_fitting, read_model, round_of
 from stages.models.messages import STATES, UPDATES, check_claims, exchanged, made_by, read_update, refuse_one_share
 from stages.models.next_model import events_of, for_clients, record_participants, recording, with_past
+from stages.nets.params import network_params
 from stages.verify import check_same, require_signed
 
 Result = Literal["model", "update"]

@@ -7,7 +7,7 @@ import pytest
 
 from artifacts.disclosures import DISCLOSURES
 from artifacts.formats import Format, describe, tensors_file
-from artifacts.kinds import FLOATS, KINDS, Kind, TensorRule
+from artifacts.kinds import KINDS, Kind, TensorRule
 from artifacts.ledgers import egress
 from artifacts.metadata import Metadata
 from stages.audit.required_disclosures import required_disclosures
@@ -22,7 +22,7 @@ SKETCH = Kind(
     text="a few images of each class, drawn by nobody",
     note="It was made up for a test.",
     tensors={
-        "images": TensorRule(dtypes=FLOATS, dims=("n", "c", "h", "w")),
+        "images": TensorRule(dtypes=("F32", "F16"), dims=("n", "c", "h", "w")),
         "labels": TensorRule(dtypes=("I64",), dims=("n",)),
         "spread": TensorRule(dtypes=("F32",), dims=(), optional=True, discloses="radius"),
     },

@@ -142,7 +142,7 @@ def test_what_leaves_goes_into_an_outbox_and_what_stays_never_does(tmp_path, for
     with pytest.raises(UsageError, match="would leave unrecorded"):
         send(tmp_path / "00" / "message.safetensors", forge)
     for kind in ("model", "update"):
-        with pytest.raises(UsageError, match="may not stand in an outbox"):
+        with pytest.raises(UsageError, match="may not be in an outbox"):
             forge.write_tensors(tmp_path / "00" / "outbox" / "f.safetensors", kind=kind)
     assert forge.snapshot(tmp_path) == {}
 

@@ -94,7 +94,7 @@ MANGLES = {
     "more padding than needed": (lambda h: h + " " * 8, "not in canonical form"),
     "a tensor named twice": (
         lambda h: h[:-1] + ',"b":{"dtype":"F32","shape":[4],"data_offsets":[24,40]}}',
-        "a key stands twice",
+        "a key occurs twice",
     ),
     "tensors in another order": (
         lambda h: json.dumps(dict(reversed(json.loads(h).items())), separators=(",", ":")),

@@ -93,9 +93,8 @@ def test_the_arrays_cannot_be_changed_after_they_were_checked(scratch, forge):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("dtype", ["f4", "f2"])
-def test_nan_and_infinity_are_never_written(tmp_path, forge, bad, dtype):
-    array = np.zeros((3, 3), dtype)
+def test_nan_and_infinity_are_never_written(tmp_path, forge, bad):
+    array = np.zeros((3, 3), "f4")
     array[1, 2] = bad
     path = tmp_path / "outbox" / "m.safetensors"
     with pytest.raises(ValueError, match="'w' holds NaN or infinity"):

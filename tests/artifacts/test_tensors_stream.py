@@ -1,5 +1,6 @@
 """Tensor files read piece by piece: what `tensors_file.read` finds, in constant memory."""
 
+import base64
 import json
 
 import numpy as np
@@ -32,7 +33,7 @@ def test_it_finds_what_reading_finds(large):
     whole, seen = tensors_file.read(large), []
     found = tensors_stream.scan(large, lambda piece: seen.append(bytes(piece)))
     assert (found.sha256, found.metadata, found.specs) == (whole.sha256, whole.metadata, whole.specs)
-    assert found.header + b"".join(seen) == whole.data
+    assert b"".join(seen) == whole.data
     assert len(seen) > 3
     assert (found.tensor("odd") == whole.tensors["odd"]).all()
     assert tensors_stream.survey(large) == (whole.sha256, whole.metadata, whole.specs)
@@ -73,11 +74,26 @@ def test_a_key_is_found_across_two_pieces(cut):
     assert watch.found == []
 
 
+@pytest.mark.parametrize("offset", range(9))
+def test_a_key_is_found_wherever_it_begins_and_however_it_is_spelt(offset):
+    noise, secret = np.random.default_rng(offset).bytes(3000), KEY.secret
+    spelt = [secret, secret.hex().encode(), secret.hex().upper().encode()]
+    spelt += [encode(bytes(9)[:shift] + secret + b"!") for shift in range(3)
+              for encode in (base64.b64encode, base64.urlsafe_b64encode)]  # fmt: skip
+    for text in spelt:
+        watch = Watch(KEY)
+        watch.see(noise[:offset] + text + noise)
+        assert watch.found == ["the secret key"], text
+        watch.begin()
+        watch.see(noise[:offset] + text[: len(text) // 2] + noise)
+        assert watch.found == (["a part of the secret key"] if text is secret else [])
+
+
 def test_a_seed_is_found_and_a_small_one_is_not_looked_for():
     watch = Watch(None, [7, 2**40 + 12345])
     watch.see(b"7" * 99 + (2**40 + 12345).to_bytes(8, "little"))
     assert watch.found == ["a seed"]
-    assert not Watch(None, [7])._raw
+    assert not Watch(None, [7])._seeds
 
 
 @given(st.text())

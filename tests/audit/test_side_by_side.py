@@ -6,7 +6,7 @@ from collections import Counter
 from artifacts import metadata
 from artifacts.metadata import Metadata
 from stages.audit import audit, auditor
-from stages.recipes.workers import Workers
+from stages.execution.workers import Workers
 
 
 def test_two_processes_find_what_one_finds(run_copy, monkeypatch):

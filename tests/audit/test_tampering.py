@@ -22,7 +22,7 @@ def audit_client(root):
 @pytest.mark.parametrize("audited", [audit, audit_client])
 def test_before_anything_is_done_nothing_is_found(every_kind, audited):
     report = audited(every_kind)
-    assert report.passed, report.findings
+    assert report.passed, [finding for finding in report.findings if finding.level != "note"]
     assert report.verdict.startswith("PASS, anchored (simulation)")
 
 

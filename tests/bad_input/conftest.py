@@ -13,25 +13,6 @@ from fedsynth_cli.app import run as run_command_line
 
 
 @pytest.fixture
-def refused(fedsynth, forge):
-    """Run a command that must be refused: the exit code, a message of a line or two, and nothing written or lost."""
-
-    def call(folder, *arguments, code=3, names=()):
-        before = forge.snapshot(folder)
-        found, out, err = fedsynth(*arguments)
-        lines = err.strip().splitlines()
-        assert found == code, f"exit code {found}, expected {code}: {err or out}"
-        assert 1 <= len(lines) <= 2 and lines[0].startswith("fedsynth: ") and "Traceback" not in err
-        assert all(len(line) < 1000 for line in lines)
-        for name in names:
-            assert str(name) in err
-        assert forge.snapshot(folder) == before
-        return err
-
-    return call
-
-
-@pytest.fixture
 def commands():
     """Command lines of round 1 for a run folder, as `name → (arguments, the input they read)`."""
 

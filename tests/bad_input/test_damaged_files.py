@@ -35,7 +35,7 @@ def refused_with(shared_run, refused, commands):
             hurt = change(data)
             if hurt is not None:
                 path.write_bytes(hurt)
-            return refused(shared_run, *arguments, names=[path])
+            return refused(shared_run, *arguments, said=[path])
         finally:
             path.unlink(missing_ok=True)
             path.write_bytes(data)
@@ -114,7 +114,7 @@ def test_a_folder_is_no_file(run_copy, refused, commands, command):
     arguments, path = commands(run_copy)[command]
     path.unlink()
     path.mkdir()
-    refused(run_copy, *arguments, names=[path])
+    refused(run_copy, *arguments, said=[path])
 
 
 WRONG_KIND = {

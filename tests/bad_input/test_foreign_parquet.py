@@ -66,7 +66,9 @@ def test_whoever_has_heard_enough_ends_the_process(tmp_path):
     column = pa.StructArray.from_arrays([images, pa.nulls(rows, pa.string())], ["bytes", "path"])
     path = tmp_path / "long.parquet"
     pq.write_table(pa.table({"image": column, "label": np.zeros(rows, np.int64)}), path, store_schema=False)
-    frames = foreign_parquet.frames("rows", [path], {"image": "image", "label": "label", "id": None, "by": []})
+    frames = foreign_parquet.frames(
+        "rows", [path], {"image": "image", "label": "label", "id": None, "unit": None, "by": []}
+    )
     assert next(frames)[1]["row"] == 0
     used = os.times().children_user
     frames.close()
@@ -90,3 +92,16 @@ def test_an_error_names_a_file_as_text(tmp_path, fedsynth):
         code, _, err = fedsynth("inspect", tmp_path / name)
         assert code == 3 and len(err.splitlines()) == 1
         assert all(c.isprintable() for c in err.rstrip("\n"))
+
+
+def test_a_note_names_a_file_as_text(tmp_path, fedsynth):
+    """That a file is there already is said on another way than an error."""
+    path = tmp_path / "\x1b[31mred" / "private" / "client.key"
+    assert fedsynth("keygen", "-o", path)[0] == 0
+    code, _, err = fedsynth("keygen", "-o", path)
+    assert code == 0 and "is there already" in err and all(c.isprintable() for c in err.rstrip("\n"))
+
+
+def test_what_to_try_is_a_line_of_its_own(fedsynth):
+    code, _, err = fedsynth("train-client", "--\x1b[31mx")
+    assert code == 2 and err.splitlines()[1:] == ["Try: fedsynth train-client --help"] and "\x1b" not in err

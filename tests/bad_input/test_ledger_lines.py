@@ -65,7 +65,7 @@ def test_a_changed_line_is_found(run_copy, book, fedsynth, name):
 def test_nothing_more_is_sent_under_a_broken_ledger(run_copy, book, refused, commands, name):
     book.write_bytes(b"".join(CHANGES[name][0](lines_of(book))))
     arguments, _ = commands(run_copy)["encode-update"]
-    refused(run_copy, *arguments, code=5, names=[book, CHANGES[name][1]])
+    refused(run_copy, *arguments, code=5, said=[book, CHANGES[name][1]])
 
 
 def test_a_ledger_that_is_gone_is_found(run_copy, book, fedsynth):
@@ -144,5 +144,5 @@ def test_repeating_a_stage_adds_nothing_and_other_bytes_add_a_line(run_copy, boo
 
 
 def test_what_is_no_run_folder_is_an_input_error(tmp_path, refused):
-    refused(tmp_path, "audit", tmp_path, names=[tmp_path])
-    refused(tmp_path, "audit", tmp_path / "none", names=[tmp_path / "none"])
+    refused(tmp_path, "audit", tmp_path, said=[tmp_path])
+    refused(tmp_path, "audit", tmp_path / "none", said=[tmp_path / "none"])

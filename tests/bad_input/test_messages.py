@@ -33,35 +33,35 @@ def test_the_messages_of_a_round_are_aggregated_in_any_order(round_one, fedsynth
 
 def test_a_message_given_twice_is_refused(run_copy, round_one, refused):
     model, messages, out = round_one
-    text = refused(run_copy, "aggregate", model, *messages, messages[0], "-o", out, names=[messages[0]])
+    text = refused(run_copy, "aggregate", model, *messages, messages[0], "-o", out, said=[messages[0]])
     assert "a client counts once" in text
 
 
 def test_two_messages_of_one_client_are_refused(run_copy, round_one, refused, forge):
     model, messages, out = round_one
     rewrite(messages[1], forge, client="00")
-    refused(run_copy, "aggregate", model, *messages, "-o", out, names=[messages[0], messages[1], "client '00'"])
+    refused(run_copy, "aggregate", model, *messages, "-o", out, said=[messages[0], messages[1], "client '00'"])
 
 
 @pytest.mark.parametrize("round", [0, 2, 1_000_000])
 def test_a_message_of_another_round_is_refused(run_copy, round_one, refused, forge, round):
     model, messages, out = round_one
     rewrite(messages[2], forge, round=round)
-    refused(run_copy, "aggregate", model, *messages, "-o", out, names=[messages[2], f"round {round}"])
+    refused(run_copy, "aggregate", model, *messages, "-o", out, said=[messages[2], f"round {round}"])
 
 
 def test_a_late_message_is_refused(run_copy, round_one, refused):
     """Round 1's model is aggregated from round 2's messages only if someone mixes them up."""
     model, messages, out = round_one
     late = run_copy / "clients/02/outbox/message-0002.safetensors"
-    refused(run_copy, "aggregate", model, *messages[:2], late, "-o", out, names=[late, "round 2"])
+    refused(run_copy, "aggregate", model, *messages[:2], late, "-o", out, said=[late, "round 2"])
 
 
 def test_a_message_for_another_model_is_refused(run_copy, round_one, refused, forge):
     model, messages, out = round_one
     other = [{"role": "model", "kind": "model", "sha256": "b" * 64}]
     rewrite(messages[1], forge, inputs=other)
-    text = refused(run_copy, "aggregate", model, *messages, "-o", out, names=[messages[1]])
+    text = refused(run_copy, "aggregate", model, *messages, "-o", out, said=[messages[1]])
     assert "another model" in text
 
 
@@ -71,13 +71,13 @@ def test_a_message_of_another_federation_is_refused(run_copy, round_one, refused
     stranger = tmp_path / "other/model.safetensors"
     tensors = {name: array + 1 for name, array in tensors_file.read(model).tensors.items()}
     tensors_file.write(stranger, tensors, tensors_file.read(model).metadata)
-    refused(run_copy, "aggregate", stranger, *messages, "-o", out, names=[messages[0], "another model"])
+    refused(run_copy, "aggregate", stranger, *messages, "-o", out, said=[messages[0], "another model"])
 
 
 def test_a_private_update_is_refused(run_copy, round_one, refused):
     model, messages, out = round_one
     update = run_copy / "clients/02/private/update-0001.safetensors"
-    refused(run_copy, "aggregate", model, *messages[:2], update, "-o", out, names=[update, "never leaves its client"])
+    refused(run_copy, "aggregate", model, *messages[:2], update, "-o", out, said=[update, "never leaves its client"])
 
 
 def test_a_message_without_a_count_is_refused_where_counts_are_the_weights(run_copy, round_one, refused, forge):
@@ -89,13 +89,13 @@ def test_a_message_without_a_count_is_refused_where_counts_are_the_weights(run_c
 
     messages[1].write_bytes(forge.forge_tensors(messages[1].read_bytes(), fields=silence))
     command = ["aggregate", model, *messages, "--weights", "examples", "-o", out]
-    refused(run_copy, *command, names=[messages[1], "--tell-examples"])
+    refused(run_copy, *command, said=[messages[1], "--tell-examples"])
 
 
 def test_a_message_of_no_examples_is_refused(run_copy, round_one, refused, forge):
     model, messages, out = round_one
     rewrite(messages[1], forge, counts={"num_examples": 0})
-    refused(run_copy, "aggregate", model, *messages, "--weights", "examples", "-o", out, names=[messages[1]])
+    refused(run_copy, "aggregate", model, *messages, "--weights", "examples", "-o", out, said=[messages[1]])
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
@@ -104,7 +104,7 @@ def test_one_damaged_message_among_good_ones_stops_all(run_copy, round_one, refu
     model, messages, out = round_one
     data = messages[position].read_bytes()
     messages[position].write_bytes(forge.flip(data, len(data) - 100, 0))
-    refused(run_copy, "aggregate", model, *messages, "-o", out, names=[messages[position], "do not match their digest"])
+    refused(run_copy, "aggregate", model, *messages, "-o", out, said=[messages[position], "do not match their digest"])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -113,7 +113,7 @@ def test_a_message_with_nan_stops_all(run_copy, round_one, refused, forge, value
     data = messages[2].read_bytes()
     payload = forge.take_apart(data)[2][:-4] + np.float32(value).tobytes()
     messages[2].write_bytes(forge.forge_tensors(data, payload=payload))
-    refused(run_copy, "aggregate", model, *messages, "-o", out, names=[messages[2], "NaN or infinity"])
+    refused(run_copy, "aggregate", model, *messages, "-o", out, said=[messages[2], "NaN or infinity"])
 
 
 def test_no_message_at_all_is_a_wrong_command_line(run_copy, round_one, refused):
@@ -124,13 +124,13 @@ def test_no_message_at_all_is_a_wrong_command_line(run_copy, round_one, refused)
 def test_an_update_of_another_client_is_not_encoded(run_copy, refused):
     model, update = run_copy / "public/model-0000.safetensors", run_copy / "clients/01/private/update-0001.safetensors"
     out = run_copy / "clients/00/outbox/new.safetensors"
-    refused(run_copy, "encode", model, update, "-o", out, names=[update, "'01'", "'00'"])
+    refused(run_copy, "encode", model, update, "-o", out, said=[update, "'01'", "'00'"])
 
 
 def test_an_update_of_another_round_is_not_encoded(run_copy, refused):
     model, update = run_copy / "public/model-0000.safetensors", run_copy / "clients/00/private/update-0002.safetensors"
     out = run_copy / "clients/00/outbox/new.safetensors"
-    refused(run_copy, "encode", model, update, "-o", out, names=[update, "was not trained from"])
+    refused(run_copy, "encode", model, update, "-o", out, said=[update, "was not trained from"])
 
 
 KEY_DAMAGE = {
@@ -148,7 +148,7 @@ def test_a_bad_key_stops_encode(run_copy, refused, commands, damage):
     path = run_copy / "clients/00/private/client.key"
     change(path)
     arguments, _ = commands(run_copy)["encode-update"]
-    refused(run_copy, *arguments, names=[path, words])
+    refused(run_copy, *arguments, said=[path, words])
 
 
 def test_no_seed_no_private_digest_and_the_word_simulation_in_what_leaves(finished_run):

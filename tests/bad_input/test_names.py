@@ -40,14 +40,14 @@ def test_a_name_in_a_column_of_ids(tmp_path, refused, name):
     source, run = tmp_path / "source.parquet", tmp_path / "run"
     pq.write_table(pa.Table.from_pylist(rows), source)
     command = ["partition", source, "--scheme", "natural", "--id-column", "hospital", "--test-fraction", "0.1"]
-    refused(tmp_path, *command, "-o", run, code=3, names=["--id-column hospital", "is not allowed"])
+    refused(tmp_path, *command, "-o", run, code=3, said=["--id-column hospital", "is not allowed"])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_in_a_message(run_copy, refused, commands, forge, name):
     arguments, path = commands(run_copy)["aggregate-message"]
     path.write_bytes(forge.forge_tensors(path.read_bytes(), fields=lambda about: about.update(client=name)))
-    refused(run_copy, *arguments, names=[path, "is not allowed"])
+    refused(run_copy, *arguments, said=[path, "is not allowed"])
 
 
 @pytest.mark.parametrize("out", ["update.safetensors", "x/update.safetensors"])
@@ -68,5 +68,5 @@ def test_what_leaves_is_written_into_an_outbox_only_and_what_stays_never(run_cop
     }
     for command, out in wrong.items():
         arguments, _ = everything[command]
-        refused(run_copy, *arguments[: arguments.index("-o")], "-o", out, code=2, names=[out])
+        refused(run_copy, *arguments[: arguments.index("-o")], "-o", out, code=2, said=[out])
     refused(run_copy, "keygen", "-o", client / "outbox/client.key", code=2)

@@ -118,13 +118,13 @@ def test_a_ledger_that_others_can_read_is_refused_with_what_to_do(run_copy, comm
     arguments, _ = commands(run_copy)["encode-update"]
     book = run_copy / "clients/00/egress.jsonl"
     book.chmod(0o640)
-    refused(run_copy, *arguments, names=[f"the ledger {book} can be read by others (mode 0640). Run: chmod 600"])
+    refused(run_copy, *arguments, said=[f"the ledger {book} can be read by others (mode 0640). Run: chmod 600"])
     book.chmod(0o600)
     model, private = run_copy / "public/model-0000.safetensors", run_copy / "clients/00/private"
     (private / "spend.jsonl").chmod(0o604)
     words = ["train-client", model, private / "data.parquet", "--noise-multiplier", "1", "--sampling-rate", "0.1",
              "--batch-size", "16", "--local-steps", "1", "-o", private / "noised.safetensors"]  # fmt: skip
-    refused(run_copy, *words, names=[f"chmod 600 {private / 'spend.jsonl'}"])
+    refused(run_copy, *words, said=[f"chmod 600 {private / 'spend.jsonl'}"])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -134,7 +134,7 @@ def test_root_audits_the_files_of_another_user_and_does_not_work_on_them(run_cop
     assert fedsynth("audit", run_copy, "--replay", "-q")[0] == 0
     arguments, _ = commands(run_copy)["encode-update"]
     book = run_copy / "clients/00/egress.jsonl"
-    err = refused(run_copy, *arguments, names=[book])
+    err = refused(run_copy, *arguments, said=[book])
     assert "belongs to" in err and f"chown 0 {book}" in err
     with pytest.raises(InputError, match="belongs to"):
         refuse_foreign(book.stat(), book, "the key")

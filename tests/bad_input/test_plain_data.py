@@ -27,7 +27,7 @@ YAML = {
     "a true key": ("a: {true: 1}", "the key 'true' is not a string"),
     "a number for a key": ("5: 1", "the key '5' is not a string"),
     "a list for a key": ("? [1, 2]\n: 3", "is not a string"),
-    "a key twice": ("a: {b: 1, b: 2}", "the key 'b' stands twice"),
+    "a key twice": ("a: {b: 1, b: 2}", "the key 'b' occurs twice"),
     "a number of 400 digits": ("a: " + "9" * 400, "a number of 400 letters"),
     "a number of 41 digits": ("a: " + "9" * 41, "more than 40 digits"),
     "a number in base sixty without end": ("a: 1" + ":59" * 10_000, "a number of"),

@@ -17,7 +17,7 @@ def test_a_model_file_that_claims_a_giant_network_is_refused(run_copy, refused, 
     arguments, path = commands(run_copy)["train-model"]
     lie = forge.forge_tensors(path.read_bytes(), fields=lambda about: about["params"].update(claim))
     path.write_bytes(lie)
-    refused(run_copy, *arguments, names=[path])
+    refused(run_copy, *arguments, said=[path])
 
 
 def test_a_dataset_that_claims_giant_images_is_refused(run_copy, refused, commands, forge):
@@ -27,13 +27,13 @@ def test_a_dataset_that_claims_giant_images_is_refused(run_copy, refused, comman
     metadata = Metadata(kind="dataset", stage="x", custody="private", client="00", versions={}, params=giant)
     rows = 300_000
     dataset_file.write(path, [b"x"] * rows, np.zeros(rows, np.int64), metadata, force=True)
-    refused(run_copy, *arguments, names=[path])
+    refused(run_copy, *arguments, said=[path])
 
 
 def test_a_dataset_of_one_class_makes_no_model(tmp_path, refused, forge):
     params = forge.DATASET_PARAMS | {"num_classes": 1, "class_names": ["only"]}
     path = forge.write_dataset(tmp_path / "one.parquet", 1, params=params, custody="public")
-    refused(tmp_path, "init-model", "--arch", "softmax", "--like", path, "-o", tmp_path / "m.safetensors", names=[path])
+    refused(tmp_path, "init-model", "--arch", "softmax", "--like", path, "-o", tmp_path / "m.safetensors", said=[path])
 
 
 def test_an_aggregate_that_overflows_writes_nothing(run_copy, refused, forge):
@@ -50,7 +50,7 @@ def test_an_aggregate_that_overflows_writes_nothing(run_copy, refused, forge):
 def test_an_update_that_does_not_tell_its_examples_is_refused(run_copy, refused, commands, forge):
     arguments, path = commands(run_copy)["encode-update"]
     path.write_bytes(forge.forge_tensors(path.read_bytes(), fields=lambda about: about.pop("counts")))
-    refused(run_copy, *arguments, "--tell-examples", names=[path])
+    refused(run_copy, *arguments, "--tell-examples", said=[path])
 
 
 def test_an_aggregated_update_does_not_leave(run_copy, refused, commands):

@@ -21,14 +21,14 @@ def test_a_folder_below_a_file(run_copy, refused, commands, command):
     side = "outbox" if command.startswith("encode") else "private"
     out = run_copy / "file" / "00" / side / "out.safetensors"
     key = ["--key", run_copy / "clients/00/private/client.key"] if command.startswith("encode") else []
-    text = refused(run_copy, *arguments[: arguments.index("-o")], *key, "-o", out, names=[out])
+    text = refused(run_copy, *arguments[: arguments.index("-o")], *key, "-o", out, said=[out])
     assert "cannot write" in text and "Not a directory" in text
 
 
 @pytest.mark.parametrize("out", ["/proc/fedsynth/m.safetensors", "/proc/m.safetensors"])
 def test_a_file_system_that_takes_no_files(run_copy, refused, commands, out):
     arguments, _ = commands(run_copy)["aggregate-message"]
-    refused(run_copy, *arguments[:-1], out, names=[out, "cannot write"])
+    refused(run_copy, *arguments[:-1], out, said=[out, "cannot write"])
 
 
 @pytest.mark.parametrize("command", ["keygen", "partition"])
@@ -38,14 +38,14 @@ def test_commands_that_make_folders(tmp_path, refused, command):
     source = ["digits", "--clients", "2"] if command == "partition" else []
     # The key's spend ledger, which stands beside it, is made first.
     named = out.parent if command == "keygen" else out
-    refused(tmp_path, command, *source, "-o", out, names=[named, "Not a directory"])
+    refused(tmp_path, command, *source, "-o", out, said=[named, "Not a directory"])
 
 
 def test_a_name_that_is_too_long(run_copy, refused, commands):
     for command in WRITING:
         arguments, _ = commands(run_copy)[command]
         out = arguments[-1].with_name("x" * 300)
-        refused(run_copy, *arguments[:-1], out, names=["File name too long"])
+        refused(run_copy, *arguments[:-1], out, said=["File name too long"])
 
 
 @pytest.mark.parametrize("command", ["encode-update", "aggregate-message", "decode-message"])
@@ -138,6 +138,6 @@ def test_an_existing_output_is_refused_and_kept(run_copy, refused, commands):
         out = arguments[-1]
         out.parent.mkdir(exist_ok=True)
         out.write_bytes(b"precious")
-        text = refused(run_copy, *arguments, names=[out])
+        text = refused(run_copy, *arguments, said=[out])
         assert "already exists" in text and "--force" in text
         out.unlink()

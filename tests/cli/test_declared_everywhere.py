@@ -9,12 +9,20 @@ import pytest
 import typer
 import yaml
 
+from artifacts.errors import InputError
 from artifacts.formats import tensors_file
+from artifacts.kinds import DATASET_PARAMS
+from artifacts.metadata import Metadata
 from fedsynth_cli.commands import load
+from stages.catalogue import DECLARED
+from stages.declared import check_params
+from stages.generators.file import described, generator_params
 from stages.hyperparameters import By, Variants
-from stages.recipes.declared import DECLARED, parameters
+from stages.models.file import network_of
+from stages.nets.generator_params import ImageShape
+from stages.recipes.declared import parameters
 from stages.recipes.step import Step
-from stages.registry import ALGORITHMS, ENCODERS, RULES
+from stages.registry import ALGORITHMS, ENCODERS, GENERATORS, RULES
 
 # Values for parameters that have no default; `secagg` is a group, whose terms are options of `collect`.
 NEEDED = {"clients": 2, "clip_norm": 1.0, "noise_multiplier": 1.0, "sampling_rate": 0.5}
@@ -153,6 +161,58 @@ def test_what_leaves_states_how_it_was_made(fedsynth_json, finished_run, rounds,
     fedsynth_json("encode", finished_run / "public/model-0000.safetensors", source, *flags(given), "-o", out)
     assert tensors_file.read(out).metadata.kind == encoder.kind
     assert stated(out, ENCODERS, given) == set()
+    metadata = tensors_file.read(out).metadata
+    check_params(out, metadata)
+    for less in without_each(metadata, metadata.params):
+        with pytest.raises(InputError, match=rf"{out.name}: its parameters are not those of encode"):
+            check_params(out, less)
+
+
+def without_each(metadata, names):
+    """The metadata without one parameter each."""
+    for left_out in names:
+        yield dataclasses.replace(metadata, params={n: v for n, v in metadata.params.items() if n != left_out})
+
+
+def test_a_model_that_leaves_out_a_parameter_of_its_network_or_rule_is_refused(finished_run):
+    path = finished_run / "server/outbox/model-0001.safetensors"
+    metadata = tensors_file.read(path).metadata
+    network_of(metadata, path)
+    check_params(path, metadata)
+    for less in without_each(metadata, [name for name in metadata.params if name.startswith("net_")]):
+        with pytest.raises(InputError, match="does not describe a network"):
+            network_of(less, path)
+    for less in without_each(metadata, RULES.from_mapping({"rule": metadata.method}).to_json()):
+        with pytest.raises(InputError, match="not those of aggregate"):
+            check_params(path, less)
+
+
+@pytest.mark.parametrize("family", GENERATORS.words)
+def test_a_generator_that_leaves_out_a_parameter_is_refused(family, tmp_path):
+    training = GENERATORS.from_mapping({"family": family})
+    shape = ImageShape(channels=1, height=8, width=8, num_classes=2)
+    about = Metadata(
+        kind="generator", stage="train-generator", method=family, custody="private", client="00", versions={},
+        params=generator_params(training, shape, ["a", "b"]),
+    )  # fmt: skip
+    assert described(about, tmp_path)[0] == training
+    for less in without_each(about, training.to_json()):
+        with pytest.raises(InputError, match="does not describe a generator"):
+            described(less, tmp_path)
+
+
+def test_synthetic_images_that_leave_out_how_they_were_drawn_are_refused(tmp_path):
+    params = {**dict.fromkeys(DATASET_PARAMS, 1), "labels": "uniform", "sampler": "ddim", "sampling_steps": 50}
+    about = Metadata(
+        kind="dataset", stage="synthesize", method="ddpm", custody="outbound", client="00", versions={},
+        params=params, disclosures=("class_set", "derived_images"),
+    )  # fmt: skip
+    check_params(tmp_path, about)
+    at_once = {**dict.fromkeys(DATASET_PARAMS, 1), "labels": "uniform"}
+    check_params(tmp_path, dataclasses.replace(about, method="vae", params=at_once))
+    for less in without_each(about, ["labels", "sampler", "sampling_steps"]):
+        with pytest.raises(InputError, match="not those of synthesize"):
+            check_params(tmp_path, less)
 
 
 @pytest.mark.parametrize("rule", [word for word in RULES.words if RULES.chosen({"rule": word}).reads[0] == "message"])

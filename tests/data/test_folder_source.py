@@ -153,7 +153,7 @@ def test_a_test_class_that_was_never_trained_is_named(tmp_path) -> None:
 def test_a_third_folder_beside_train_is_named(tmp_path) -> None:
     put(tmp_path / "train/cat/1.png")
     put(tmp_path / "cat/1.png")
-    with pytest.raises(InputError, match="'cat' stands beside 'train'"):
+    with pytest.raises(InputError, match="'cat' is beside 'train'"):
         load(str(tmp_path))
 
 

@@ -9,6 +9,7 @@ from artifacts.formats import tensors_file
 from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
 from fedsynth_cli.app import run as run_command_line
+from stages.registry import ENCODERS
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -70,7 +71,8 @@ def test_a_proxy_of_nothing_is_no_better_than_the_yardstick(fedsynth_json, attac
     start = tensors_file.read(attacked["model"])
     about = Metadata(
         kind="proxy", stage="encode", method="tofu", custody="outbound", client="00", round=1, versions={},
-        params={"method": "tofu"}, inputs=(lineage.by_digest(start, "model"),),
+        params=ENCODERS.from_mapping({"method": "tofu", "images": 8}).to_json(),
+        inputs=(lineage.by_digest(start, "model"),),
     )  # fmt: skip
     path = tmp_path / "00/outbox/proxy.safetensors"
     path.parent.mkdir(parents=True)
@@ -157,7 +159,7 @@ def test_refusals(fedsynth, attacked, finished_run, tmp_path):
         place = tmp_path / folder / "x"
         for words in (["-o", place], ["-o", out, "--picture", place]):
             code, _, err = fedsynth("evaluate", model, message, *how, *against, *words)
-            assert (code, "may not stand in" in err) == (2, True), err
+            assert (code, "may not be in" in err) == (2, True), err
 
 
 def test_private_images_must_be_there(fedsynth, attacked, dataset, tmp_path):

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from stages.execution.torch_setup import set_up
 from stages.methods.inverting_gradients import (
     Attack,
     cost_and_slopes,
@@ -21,12 +20,6 @@ from stages.methods.inverting_gradients import (
     total_variation,
 )
 from stages.methods.row_cosines import RowCosines, flat
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """As in the stages."""
-    set_up("cpu")
 
 
 def seeded(seed):

@@ -84,4 +84,4 @@ def test_refusals(fedsynth, run_copy, dataset, tmp_path):
         assert not out.exists()
     for folder in ("outbox", "public", "metrics"):
         code, _, err = fedsynth("evaluate", untested, "--gap", "-o", tmp_path / folder / "gap.json")
-        assert (code, "may not stand in" in err) == (2, True), err
+        assert (code, "may not be in" in err) == (2, True), err

@@ -166,4 +166,4 @@ def test_refusals(fedsynth, finished_run, tmp_path):
         assert not out.exists()
     for folder in ("outbox", "public", "metrics"):
         code, _, err = fedsynth("evaluate", finished_run, "--heterogeneity", "-o", tmp_path / folder / "h.json")
-        assert (code, "may not stand in" in err) == (2, True), err
+        assert (code, "may not be in" in err) == (2, True), err

@@ -16,6 +16,7 @@ from stages.data.images import to_pixels
 from stages.evaluate.matching import evaluate_matching
 from stages.methods.matching_quality import compared, matching_trajectory
 from stages.methods.surrogate_nets import LabelledSet
+from stages.registry import ENCODERS
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -179,7 +180,7 @@ def test_refusals(fedsynth, parts, fedlap_run, finished_run, tmp_path):
         place = tmp_path / folder / "x"
         for words in (["-o", place], ["-o", out, "--picture", place], ["-o", out, "--csv", place]):
             code, _, err = fedsynth("evaluate", model, data, "--matching", sent, *words)
-            assert (code, "may not stand in" in err) == (2, True), err
+            assert (code, "may not be in" in err) == (2, True), err
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_a_set_that_claims_the_model_but_does_not_fit_it(parts, tmp_path, fedsyn
     start = tensors_file.read(parts["model"])
     about = Metadata(
         kind="surrogate", stage="encode", method="feddm", custody="outbound", client="00", round=2, versions={},
-        params={"method": "feddm"}, inputs=(lineage.by_digest(start, "model"),),
+        params=ENCODERS.from_mapping({"method": "feddm"}).to_json(), inputs=(lineage.by_digest(start, "model"),),
     )  # fmt: skip
     path = tmp_path / "00/outbox/s.safetensors"
     path.parent.mkdir(parents=True)

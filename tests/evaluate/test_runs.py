@@ -145,7 +145,7 @@ def test_refusals(fedsynth, runs, tmp_path):
         assert (code, said in err) == (wanted, True), err
         assert not out.exists()
     code, _, err = fedsynth("evaluate", folder, "-o", folder / "server/outbox/c.json")
-    assert (code, "may not stand in an outbox" in err) == (2, True)
+    assert (code, "may not be in an outbox" in err) == (2, True)
 
 
 def test_damaged_metrics_are_told(runs, tmp_path):

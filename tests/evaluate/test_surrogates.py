@@ -160,7 +160,7 @@ def test_refusals(fedsynth, finished_run, written_run, tmp_path):
         place = tmp_path / folder / "x"
         for words in (["-o", place], ["-o", out, "--picture", place], ["-o", out, "--sheet", place]):
             code, _, err = fedsynth("evaluate", root, "--surrogates", *words)
-            assert (code, "a file that is server may not stand in" in err) == (2, True), err
+            assert (code, "a file that is server may not be in" in err) == (2, True), err
     write("02", 2, [0.0, 0.0], said="00")
     code, _, err = fedsynth("evaluate", root, "--surrogates", "-o", out)
     assert (code, "is a set of client '00', round 2, not of '02', round 2" in err) == (3, True), err

@@ -134,7 +134,7 @@ def test_refusals(fedsynth, finished_run, written_run, tmp_path):
         place = tmp_path / folder / "x"
         for words in (["-o", place], ["-o", out, "--picture", place]):
             code, _, err = fedsynth("evaluate", root, "--clipping", "1", *words)
-            assert (code, "may not stand in" in err) == (2, True), err
+            assert (code, "may not be in" in err) == (2, True), err
     message = next(finished_run.glob("clients/*/outbox/message-0001.safetensors"))
     shutil.copy(message, root / "clients/02/private/update-0003.safetensors")
     code, _, err = fedsynth("evaluate", root, "--clipping", "1", "-o", out)

@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from loading import load
 
 SMALL = (
     "keygen",
@@ -86,10 +87,4 @@ def pytest_generate_tests(metafunc):
 
 
 def _all_names():
-    import importlib.util
-    from pathlib import Path
-
-    spec = importlib.util.spec_from_file_location("fedsynth_names", Path(__file__).with_name("world.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return [case.name for case in module.cases()]
+    return [case.name for case in load("faults/world.py").cases()]

@@ -20,7 +20,8 @@ from artifacts.ledgers import egress, spend
 from artifacts.places import Place
 from fedsynth_cli.app import run as run_command_line
 from stages.data import dataset_images
-from stages.recipes import runner, sweep, workers
+from stages.execution import workers
+from stages.recipes import runner, sweep
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EACCES)
 _TOKEN = re.compile(r"\.[0-9a-f]{16}\.part")

@@ -13,9 +13,9 @@ from stages.federate.client import answer
 from stages.federate.parcels import pack
 from stages.federate.server import serve
 from stages.federate.terms import FILE, agreed
-from stages.recipes.files import PARTITION_RECORD, ROSTER
 from stages.recipes.perform import perform
 from stages.recipes.runner import begin
+from stages.run_folder.files import PARTITION_RECORD, ROSTER
 
 
 def prepared(recipe, folder, seed):

@@ -113,23 +113,23 @@ class TestAServerThatUnmasks:
         return [f"clients/{client}/outbox/secagg-keys-0001.safetensors" for client in clients]
 
     def test_a_list_of_fewer_clients_than_agreed(self, federation, homes, tmp_path):
-        from stages.secagg.terms import Terms
+        from stages.secagg.terms import SecaggTerms
 
         terms, split = federation("fedavg-secure", 1)
         wanted = lambda task: task.client == "00" and "shares" in task.targets[0]  # noqa: E731
         task = homes.asked_until(wanted, terms, split)
-        more = {"terms": Terms(range=4.0, bits=24)}
+        more = {"terms": SecaggTerms(range=4.0, bits=24)}
         few = self.list_of(split, tmp_path / "few", self.keys(("00", "01")), "secagg-keys-0001.safetensors", **more)
         assert refused(with_file(task, few), split["00"]) == "parcel"
         assert "fewer" in log_of(split["00"], "00").read_text()
 
     def test_a_lower_threshold_than_agreed(self, federation, homes, tmp_path):
-        from stages.secagg.terms import Terms
+        from stages.secagg.terms import SecaggTerms
 
         terms, split = federation("fedavg-secure", 1, ("secagg.threshold=3",))
         wanted = lambda task: task.client == "00" and "shares" in task.targets[0]  # noqa: E731
         task = homes.asked_until(wanted, terms, split)
-        more = {"terms": Terms(range=4.0, bits=24, threshold=2)}
+        more = {"terms": SecaggTerms(range=4.0, bits=24, threshold=2)}
         low = self.list_of(split, tmp_path / "low", self.keys(CLIENTS), "secagg-keys-0001.safetensors", **more)
         assert refused(with_file(task, low), split["00"]) == "parcel"
         assert "threshold" in log_of(split["00"], "00").read_text()

@@ -11,7 +11,6 @@ from artifacts.ledgers import spend
 from artifacts.metadata import Metadata
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages, to_pixels
-from stages.data.sources import load
 from stages.keygen import settle
 from stages.nets.generator_params import ImageShape
 from stages.registry import GENERATORS
@@ -36,17 +35,6 @@ def write_client(folder, content, name="00"):
     return path
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    """As in the stages: two threads on a shared machine are several times slower, and other bits."""
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def digits():
-    return load("digits").train
-
-
 @pytest.fixture
 def client(tmp_path, digits):
     """The data of client 00: forty digits."""
@@ -56,7 +44,7 @@ def client(tmp_path, digits):
 @pytest.fixture(scope="session")
 def quick():
     """Parameters of a family, small enough to train a few steps in no time."""
-    return lambda family, **changed: GENERATORS.from_mapping({**QUICK[family], **changed})
+    return lambda family, **changed: GENERATORS.from_mapping({"family": family, **QUICK.get(family, {}), **changed})
 
 
 @pytest.fixture(scope="session")

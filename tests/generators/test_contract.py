@@ -50,7 +50,15 @@ class TestGeneratorFamily:
         stated = params.to_json()
         assert GENERATORS.from_mapping(stated) == params
         assert ("steps" in stated) != ("epochs" in stated)
-        private = {"noise_multiplier", "target_epsilon", "delta", "clip_norm", "sampling_rate", "noise_multiplicity"}
+        private = {
+            "unit",
+            "noise_multiplier",
+            "target_epsilon",
+            "delta",
+            "clip_norm",
+            "sampling_rate",
+            "noise_multiplicity",
+        }
         assert stated.keys() == params.names() - private - {"steps" if "epochs" in stated else "epochs"}
 
     def test_every_default_of_the_small_scale_is_shown_by_help(self, word, fedsynth):

@@ -19,7 +19,7 @@ from stages.train_generator import train_generator
 
 FAMILIES = ["ddpm", "vae", "gan"]
 NOISY = {"noise_multiplier": 1.0, "sampling_rate": 0.3}
-PRIVATE = ("noise_multiplier", "sampling_rate", "delta", "clip_norm", "noise_multiplicity")
+PRIVATE = ("noise_multiplier", "sampling_rate", "delta", "clip_norm", "unit", "noise_multiplicity")
 ELSEWHERE = "cpu: float32, one thread, ABACUS, by hand"
 
 

@@ -185,7 +185,7 @@ def test_the_sheet_is_a_picture_and_private(fedsynth, fedsynth_json, private, ou
         "synthesize", generator, "--count", 4, "--sheet", outbox / "sheet.png", "-o", outbox / "b.parquet"
     )
     assert code == 2
-    assert "may not stand in an outbox" in err
+    assert "may not be in an outbox" in err
     assert list(outbox.iterdir()) == []
 
 

@@ -98,7 +98,7 @@ def test_a_generator_never_stands_in_an_outbox(fedsynth, client):
     out = client.parent.parent / "outbox" / "generator.safetensors"
     code, _, err = fedsynth("train-generator", client, "-o", out)
     assert code == 2
-    assert "may not stand in an outbox" in err
+    assert "may not be in an outbox" in err
     assert list(out.parent.iterdir()) == []
 
 

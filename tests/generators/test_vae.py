@@ -12,7 +12,7 @@ from stages.methods.params.vae import VaeTraining
 from stages.methods.private_gradients import example_loss
 from stages.methods.vae import Vae, divergence
 from stages.nets.generator_params import ImageShape
-from stages.nets.vae_net import Decoder, Encoder, beside, halvings
+from stages.nets.vae_net import VaeDecoder, VaeEncoder, beside, halvings
 
 SHAPE = ImageShape(channels=1, height=8, width=8, num_classes=3)
 
@@ -29,7 +29,7 @@ def examples(count):
 def modules(weights, told):
     """The two halves as ordinary modules that hold the weights."""
     size = {"filters": 4, "hidden": 16, "latent": 5, "told": told}
-    encoder, decoder = Encoder(SHAPE, **size), Decoder(SHAPE, **size)
+    encoder, decoder = VaeEncoder(SHAPE, **size), VaeDecoder(SHAPE, **size)
     for half, module in (("encoder", encoder), ("decoder", decoder)):
         prefix = f"vae.{half}."
         module.load_state_dict({k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)})
@@ -128,7 +128,7 @@ def test_images_of_any_size(height, width, expected):
 
 def test_the_papers_encoder_has_burgess_layers():
     shape = ImageShape(channels=1, height=64, width=64, num_classes=3)
-    encoder = Encoder(shape, filters=32, hidden=256, latent=10, told=False)
+    encoder = VaeEncoder(shape, filters=32, hidden=256, latent=10, told=False)
     # 4×4 convolutions: 1→32 and three 32→32; 512→256, 256→256, 256→20.
     convolutions = (16 + 1) * 32 + 3 * (32 * 16 + 1) * 32
     expected = convolutions + (512 + 1) * 256 + (256 + 1) * 256 + (256 + 1) * 20

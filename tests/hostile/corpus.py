@@ -17,7 +17,7 @@ import yaml
 from PIL import Image
 
 HERE = Path(__file__).parent
-sys.path += [str(HERE), str(HERE.parent / "artifacts")]
+sys.path += [str(HERE), str(HERE.parent / "support")]
 
 import forge  # noqa: E402
 import readers  # noqa: E402

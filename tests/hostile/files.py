@@ -1,6 +1,6 @@
 """Hostile files for the place of an input, by the format that belongs there: (what, how to put it at a path).
 
-Not a test. Whoever forges a file recomputes its digests, its chain and its signatures (tests/artifacts/forge.py).
+Not a test. Whoever forges a file recomputes its digests, its chain and its signatures (tests/support/forge.py).
 """
 
 import gzip

@@ -48,7 +48,7 @@ def main():
 def fuzz(name, executions, out, seed):
     import atheris
 
-    sys.path += [str(HERE), str(HERE.parent / "artifacts")]
+    sys.path += [str(HERE), str(HERE.parent / "support")]
     with atheris.instrument_imports(include=INSTRUMENTED):
         import forge
         import mutations
@@ -177,7 +177,7 @@ def fuzz_all(given):
 def shares_of(only):
     """How the executions are divided; asked in a process of its own, so that this one imports nothing heavy."""
     code = "import forge, json, readers; print(json.dumps({n: r.share for n, r in readers.table(forge).items()}))"
-    paths = os.pathsep.join([str(HERE), str(HERE.parent / "artifacts")])
+    paths = os.pathsep.join([str(HERE), str(HERE.parent / "support")])
     told = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, env=os.environ | {"PYTHONPATH": paths}
     )
@@ -192,12 +192,13 @@ def one(name, executions, out, seed):
     """Fuzz one reader to the end; if its process dies, that is a defect, and another one goes on."""
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
-    for old in [*folder.glob("found-*"), *folder.glob("ended-*"), folder / "log.json"]:
+    for old in [path for pattern in ("found-*", "ended-*", "output-*", "log.json") for path in folder.glob(pattern)]:
         old.unlink(missing_ok=True)
     told = {"count": 0, "taken": 0, "seconds": 0.0, "defects": []}
     for attempt in range(ATTEMPTS):
         command = [sys.executable, __file__, "--reader", name, "--executions", str(executions - told["count"])]
-        with (folder / "output.txt").open("w") as output:
+        said = folder / f"output-{attempt}.txt"
+        with said.open("w") as output:
             code = subprocess.run(
                 [*command, "--out", folder, "--seed", str(seed + attempt)], stdout=output, stderr=output
             ).returncode
@@ -206,7 +207,7 @@ def one(name, executions, out, seed):
         log.unlink(missing_ok=True)
         told = {key: told[key] + found[key] for key in told}
         if code:
-            inputs = ", ".join(str(path) for path in sorted(folder.glob("ended-*"))) or f"see {folder}/output.txt"
+            inputs = ", ".join(str(path) for path in sorted(folder.glob("ended-*"))) or f"see {said}"
             told["defects"].append(f"the process ended with {code}: {inputs}")
         if told["count"] >= executions or name in PLANTED:
             break

@@ -194,6 +194,11 @@ LINES = {
     "report": line("report run -o new/page.html --delta 1e-5", *_RUN, leaves=["new/page.html"]),
     "report-private": line("report run --private -o run/simulation/page.html", "run/metrics/round-0001.json",
                            "run/simulation/partition.json", leaves=["run/simulation/page.html"]),
+    "export": line("export run --format dp-card --delta 1e-5 -o new/card.json", *_RUN, leaves=["new/card.json"]),
+    "export-satre": line("export run --format satre -o new/record.json", _MSG, f"{_C}/egress.jsonl",
+                         leaves=["new/record.json"]),
+    "export-set": line("export surr/clients/00/outbox/surrogate-0001.safetensors --format hf-card --license x "
+                       "-o new/README.md", "surr/clients/00/outbox/surrogate-0001.safetensors"),
     "partition": line("partition img/foreign.parquet --clients 2 --scheme iid --params conf/params.yaml -o new/p",
                       "img/foreign.parquet", "conf/params.yaml"),
     "run": line("run conf/recipe.yaml -o run --rounds 1", "conf/recipe.yaml", "run/simulation/recipe.yaml", code=2),

@@ -160,7 +160,7 @@ def _change_yaml(data, rng):
             _change_tree(tree, rng, YAML_VALUES), Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False
         )
         return text.encode("utf-8", "surrogatepass")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, yaml.YAMLError):
+    except Exception:  # PyYAML raises whatever comes: IndexError for an empty `!!int`
         return _change_words(data, rng)
 
 

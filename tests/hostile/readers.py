@@ -19,7 +19,8 @@ from artifacts.identity import keys, roster
 from artifacts.ledgers import chain as chains
 from artifacts.ledgers import egress, gate, lineage, receipts, spend
 from artifacts.places import RunFolder
-from fedsynth_cli.options import Given
+from fedsynth_cli.options import GivenOptions
+from stages.catalogue import DECLARED
 from stages.charging.spending import read_budget
 from stages.data.conform import Form
 from stages.data.parquet_source import Columns, load_parquet
@@ -29,7 +30,6 @@ from stages.federate.terms import read_terms
 from stages.inspect import inspect
 from stages.policy import read_policy
 from stages.privacy.events import PrivacyEvent
-from stages.recipes.declared import DECLARED
 from stages.recipes.plan import check
 from stages.recipes.recipe import load_recipe, presets
 from stages.recipes.sweep import points
@@ -56,7 +56,7 @@ class Reader:
 
 
 def table(forge) -> dict[str, Reader]:
-    """`forge`: the module tests/artifacts/forge.py."""
+    """`forge`: the module tests/support/forge.py."""
     sealed, footer = functools.partial(seal_tensors, forge), functools.partial(put_metadata, forge)
     signed, rechained = functools.partial(sign_lines, forge), functools.partial(chain_lines, forge)
     value = (FedsynthError, ValueError)
@@ -196,7 +196,7 @@ def recipe(path):
 
 def params(path):
     for command, declared in DECLARED.items():
-        Given(command, {}, path, None).resolve(declared)
+        GivenOptions(command, {}, path, None).resolve(declared)
 
 
 def png(path):

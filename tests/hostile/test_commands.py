@@ -19,6 +19,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import command_server
 import pytest
 
 from fedsynth_cli.app import run as run_command_line
@@ -65,7 +66,7 @@ class Ended:
 @pytest.fixture(scope="session")
 def command(tmp_path_factory, helper):
     """Run a command line in a forked process, in a folder; what commands import is imported before."""
-    for name in helper("command_server.py").IMPORTED:
+    for name in command_server.IMPORTED:
         importlib.import_module(name)
     printed = tmp_path_factory.mktemp("printed")
 

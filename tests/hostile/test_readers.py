@@ -59,6 +59,11 @@ def test_a_reader_takes_or_refuses_whatever_it_meets(readers, forge, defects, na
     assert not found, f"{len(found)} of {count}, first: {found[0]}"
 
 
+def test_whatever_yaml_does_to_the_mutator_it_goes_on(mutations):
+    """PyYAML raises IndexError for this text; a mutator that raises ends the fuzzing of its reader."""
+    assert len(list(mutations.mutants([b"a: !!int ''"], 50, "yaml"))) == 50
+
+
 def stumbles(path):
     if b"!" in path.read_bytes():
         raise KeyError("planted")

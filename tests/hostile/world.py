@@ -6,6 +6,7 @@ Not a test. The files come from the same small federations that the tests of eac
 import shutil
 from pathlib import Path
 
+import forge
 import numpy as np
 import pyarrow.parquet as pq
 
@@ -40,7 +41,7 @@ def build(root: Path, helper, finished_run: Path, scaffold_run: Path) -> Path:
     helper("shuffle/conftest.py").Federation(root / "shuf").send_all(3, 4)
     gated = helper("release/conftest.py").Gated(root / "gate")
     gated.rules(POLICY)
-    helper("artifacts/forge.py").write_tensors(gated.outbox(), kind="message", round=1)
+    forge.write_tensors(gated.outbox(), kind="message", round=1)
     _sources(root / "img", helper)
     _settings(root / "conf", helper)
     (root / "new").mkdir()
@@ -94,7 +95,6 @@ def _generator(root, helper):
 
 
 def _sources(root, helper):
-    forge = helper("artifacts/forge.py")
     pictures = [encode_png(np.full((8, 8), row, np.uint8)) for row in range(4)]
     for number, name in enumerate(("cat", "dog", "cat", "dog")):
         folder = root / "folder" / name

@@ -72,6 +72,7 @@ def test_a_params_file_names_plugins_from_its_own_folder(made, fedsynth_json, pl
     assert again.read_bytes() == made.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_with_workers_audits_and_replays(fedsynth, fedsynth_json, plugin, tmp_path):
     recipe = tmp_path / "own.yaml"
     recipe.write_text("extends: fedavg\nplugins: [my_net.py]\ninit-model: {arch: tied, width: null, depth: null}\n")

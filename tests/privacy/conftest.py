@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 
 from artifacts.formats import tensors_file
@@ -15,7 +14,6 @@ from artifacts.ledgers import spend
 from artifacts.metadata import Metadata
 from stages.aggregate import aggregate
 from stages.data.dataset_images import dataset_params, save_dataset
-from stages.data.sources import load
 from stages.encode import encode
 from stages.init_model import init_model
 from stages.keygen import settle
@@ -41,12 +39,6 @@ CONTEXT = {
 CHANCE = 1e-11  # of a false alarm, on each side: some of the draws are other ones on another processor
 ATTACKED_DELTA = 0.01
 RECORDS = {"noise_multiplier": 0.5, "sampling_rate": 0.3, "local_steps": 3, "batch_size": 12, "learning_rate": 0.5}
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    """As in the stages."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture
@@ -198,11 +190,6 @@ def wide(tmp_path, make_federation):
 
 
 # Privacy of single records.
-
-
-@pytest.fixture(scope="session")
-def digits():
-    return load("digits").train
 
 
 class Client:

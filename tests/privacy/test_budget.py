@@ -111,7 +111,7 @@ def test_what_is_left_is_told_in_steps():
         ({"delta": 0}, "delta"),
         ({"delta": 1}, "delta must lie between 0 and 1"),
         ({"delta": [1e-5]}, "delta"),
-        ({"unit": "patient"}, "unit must be one of record, client"),
+        ({"unit": "patient"}, "unit must be one of record, person, client"),
         ({"unit": ["record"]}, "unit"),
         ({"unit": None}, "unit"),
         ({"note": "x"}, "unknown key 'note'"),

@@ -112,7 +112,7 @@ def test_a_budget_for_clients_refuses_protection_of_records(fedsynth, key, data,
         ("epsilon: .inf\ndelta: 1e-5\nunit: record", "epsilon"),
         ("epsilon: -1\ndelta: 1e-5\nunit: record", "epsilon"),
         ("epsilon: 1\ndelta: 2\nunit: record", "delta"),
-        ("epsilon: 1\ndelta: 1e-5\nunit: person", "unit"),
+        ("epsilon: 1\ndelta: 1e-5\nunit: household", "unit"),
     ],
 )
 def test_a_budget_that_cannot_be_read_stops_everything(fedsynth, key, data, text, said):

@@ -22,15 +22,6 @@ CLIP = 1.0
 MARGIN = 2.0**-20
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """As every stage runs; two threads on a shared machine take ten times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def small_net(seed=0):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))

@@ -206,7 +206,7 @@ def dropout_audit(lower_bound):
     return of
 
 
-def public_masks_by_position(whole, loss, weights, examples, *, clip_norm, shared, chunk_size=None):
+def public_masks_by_position(whole, loss, weights, examples, *, clip_norm, shared, chunk_size=None, people=None):
     """Dropout drawn for places in the batch, from a generator that everyone knows."""
     images, labels = examples
     masks = torch.rand(len(images), 8, generator=torch.Generator().manual_seed(5)) < 0.5

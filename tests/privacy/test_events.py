@@ -29,7 +29,7 @@ def test_round_trip_through_the_metadata():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"unit": "patient"}, "unit of a privacy event must be one of record, client; found 'patient'"),
+        ({"unit": "patient"}, "unit of a privacy event must be one of record, person, client; found 'patient'"),
         ({"adjacency": "zero-out"}, "adjacency"),
         ({"mechanism": "laplace"}, "mechanism of a privacy event must be one of gaussian, sampled-gaussian"),
         ({"mechanism": None}, "mechanism"),

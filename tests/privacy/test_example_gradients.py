@@ -20,14 +20,6 @@ from stages.privacy.example_gradients import Unfit, chunk_gradients
 from stages.registry import NETWORKS
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def products(monkeypatch):
     """The names of the weights whose gradients are never formed."""

@@ -1,8 +1,8 @@
-"""Neighbouring datasets, one record apart: all that leaves is alike but for the values that noise covers.
+"""Neighbouring data, one record or client apart: all that leaves is alike, as `audit --neighbours` compares it.
 
-Names and sizes of files, their metadata and events, ledger entries, exit codes and what is printed as an error are
-outputs too (privacy contract, rule 11). FedDM is not compared here: its number of images follows from
-noised counts.
+The mechanism releases noise of a fixed stream alone there, so every byte that leaves with an ε must be equal. By
+default one small recipe, in which one planted difference is all that is found; in the slow tests all recipes that
+promise an ε.
 """
 
 import json
@@ -10,118 +10,127 @@ import json
 import numpy as np
 import pytest
 
-from artifacts.formats import dataset_file, tensors_file
-from artifacts.identity import keys
-from artifacts.metadata import Metadata
-from stages.data.dataset_images import dataset_params, save_dataset
-from stages.data.images import LabelledImages
-from stages.init_model import init_model
-from stages.keygen import settle
-from stages.registry import NETWORKS
+import stages.train_client as train_client_stage
+from stages.privacy.mechanism import GaussianMechanism, noise_alone, noisy_mean
+from stages.recipes.layers import names
+from stages.recipes.recipe import change, load_recipe
+from stages.trials.neighbours import compare_neighbours
 
-NOISE = ["--noise-multiplier", 1, "--sampling-rate", 0.5]
-CLIENTS = ["--clip-norm", 1, "--noise-multiplier", 1, "--least-clients", 2]
-PIPELINES = {
-    "records": [
-        ["train-client", "{model}", "{data}", "--local-steps", 2, "--batch-size", 4, *NOISE,
-         "-o", "{private}/u.safetensors"],
-        ["encode", "{model}", "{private}/u.safetensors", "-o", "{outbox}/m.safetensors"],
-    ],
-    "clients": [
-        ["train-client", "{model}", "{data}", "-o", "{private}/u.safetensors"],
-        ["encode", "{model}", "{private}/u.safetensors", *CLIENTS, "-o", "{outbox}/m.safetensors"],
-    ],
-    "generator": [
-        ["train-generator", "{data}", "--family", "vae", "--steps", 2, "--batch-size", 4, *NOISE,
-         "-o", "{private}/g.safetensors"],
-        ["synthesize", "{private}/g.safetensors", "--count", 6, "-o", "{outbox}/s.parquet"],
-    ],
-    "fedlap": [
-        ["encode", "{model}", "{data}", "--method", "fedlap", "--images-per-class", 1, "--image-steps", 2, *NOISE,
-         "-o", "{outbox}/s.safetensors"],
-    ],
-}  # fmt: skip
+SOFTMAX = ["init-model.arch=softmax", "init-model.width=null", "init-model.depth=null"]
+MLP = ["init-model.arch=mlp", "init-model.depth=null"]
+SMALL = {"dp-sgd": SOFTMAX, "dp-fedavg": SOFTMAX[:1], "feddm-dp": MLP}
+# The noise is given: to look for the noise of a target ε takes longer than all else.
+NOISE = [
+    "train-client.noise_multiplier=1", "train-client.target_epsilon=null", "train-client.delta=null",
+    "train-client.privacy_rounds=null",
+]  # fmt: skip
+WHOLE = [
+    "dp-fedavg", "dp-fedavg-blur", "dp-fedavg-blurs", "dp-fedsam", "dp-fedsam-moved", "dp-fedsam-secure",
+    "dp-fedsam-topk", "dp-sgd", "dp-sgd-fedprox", "dp-sgd-scaffold", "fed-smp-moved", "fed-smp-randk", "fed-smp-topk",
+    "feddm-dp", "fedlap-dp", "fedlap-dp-one-client", "fedssyn-dp", "fedssyn-dp-steps", "psg",
+]  # fmt: skip
+RECORDS = [
+    "one record more", "a record of a class that nobody had", "an outlier", "an image that cannot be decoded",
+    "no records at all", "a gradient that is not finite",
+]  # fmt: skip
+CLIENTS = [*RECORDS[:3], "an update that is not finite", "one client less"]
 
 
-def records(digits, kind):
-    """Twelve digits of two classes; and the same with one more."""
-    rows = np.flatnonzero(digits.labels < 2)[:12]
-    images, labels = digits.images[rows], digits.labels[rows]
-    if kind == "a new class":
-        images, labels = np.append(images, digits.images[digits.labels == 9][:1], 0), np.append(labels, 9)
-    elif kind == "an outlier":
-        images, labels = np.append(images, np.full_like(images[:1], 255), 0), np.append(labels, 0)
-    elif kind == "nobody":
-        images, labels = images[:0], labels[:0]
-    return LabelledImages(images, labels, digits.class_names)
+SMALLEST = [word for setting in (*SOFTMAX, "partition.clients=1", "rounds=1") for word in ("--set", setting)]
 
 
-def outputs(root, digits, kind, pipeline, fedsynth, weights=1.0):
-    """All that anybody but the client can see of a pipeline on this data."""
-    home = root / "clients/a"
-    settle(home / "private/client.key", keys.Key(bytes(range(32))), force=False)
-    (home / "outbox").mkdir()
-    data, model = home / "private/data.parquet", root / "public/model-0000.safetensors"
-    content = records(digits, kind)
-    about = Metadata(kind="dataset", stage="partition", custody="private", client="a", versions={},
-                     params=dataset_params(content))  # fmt: skip
-    save_dataset(data, content, about)
-    init_model(data, model, params=NETWORKS.from_mapping({"arch": "mlp", "width": 6}), seed=1)
-    if weights != 1:
-        start = tensors_file.read(model)
-        crafted = {name: np.sign(tensor) * np.float32(weights) for name, tensor in start.tensors.items()}
-        tensors_file.write(model, crafted, start.metadata, force=True)
-    names = {"model": model, "data": data, "private": home / "private", "outbox": home / "outbox"}
-    said = []
-    for command in PIPELINES[pipeline]:
-        code, _, err = fedsynth(*(str(word).format(**names) for word in command), "--quiet")
-        said.append((code, err.replace(str(root), "")))
-    files = {path.name: (size_of(path), seen(path)) for path in sorted((home / "outbox").iterdir())}
-    ledger = [json.loads(line) for line in (home / "egress.jsonl").read_text().splitlines()]
-    kept = [sorted(path.name for path in (home / "private").iterdir())]
-    return said, files, [masked(entry) for entry in ledger], kept
+def compared(name, folder, settings=(), rounds=None):
+    return compare_neighbours(change(load_recipe(name), list(settings), rounds), folder)
 
 
-def size_of(path):
-    """Of tensors; that of PNGs is a function of the noised pixels in them."""
-    return None if path.suffix == ".parquet" else path.stat().st_size
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_one_record_or_client_more_changes_noised_values_alone(tmp_path, name):
+    found = compared(name, tmp_path, [*SMALL[name], "partition.clients=2"], 1)
+    assert found.differences == []
+    assert found.neighbours == (CLIENTS if found.units == ["client"] else RECORDS)
+    assert found.files >= len(found.neighbours) - 1, "something leaves with an ε; of huge weights the form is compared"
 
 
-def seen(path):
-    read = dataset_file.read_metadata if path.suffix == ".parquet" else lambda p: tensors_file.read_header(p)[0]
-    return masked(read(path).to_json(payload_sha256="", seal_sha256=""))
+def test_the_list_of_recipes_with_an_epsilon_is_complete():
+    keys = ("noise_multiplier", "target_epsilon")
+    with_noise = {
+        name
+        for name in names()
+        if any(section.get(key) is not None for section in load_recipe(name).stages.values() for key in keys)
+    }
+    assert with_noise - {"feddm-noise"} <= set(WHOLE), "feddm-noise compares several"
 
 
-def masked(value):
-    """Without what is a keyed digest of the noised values or a commitment: those differ, and tell nothing."""
-    if isinstance(value, dict):
-        hidden = ["id", "sha256", "commitment", "salt", "previous"]
-        hidden += ["bytes"] if str(value.get("file")).endswith(".parquet") else []
-        return {name: "…" if name in hidden and name in value else masked(v) for name, v in value.items()}
-    return [masked(v) for v in value] if isinstance(value, list) else value
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_recipe_with_an_epsilon(tmp_path, name):
+    found = compared(name, tmp_path)
+    assert found.differences == []
+    assert found.files > 0
 
 
-@pytest.fixture(scope="module")
-def digits():
-    from stages.data.sources import load
-
-    return load("digits").train
-
-
-@pytest.mark.parametrize("pipeline", PIPELINES)
-def test_one_record_more_changes_noised_values_alone(tmp_path, digits, fedsynth, pipeline):
-    plain = outputs(tmp_path / "d", digits, "as it is", pipeline, fedsynth)
-    assert all(code == 0 for code, _ in plain[0]), plain[0]
-    assert plain[1], "something leaves"
-    kinds = ["a new class", "an outlier"] + (["nobody"] if pipeline != "clients" else [])
-    for number, kind in enumerate(kinds):
-        assert outputs(tmp_path / f"e{number}", digits, kind, pipeline, fedsynth) == plain, kind
+@pytest.mark.slow
+def test_noise_in_shares_without_masks(tmp_path):
+    found = compared("dp-fedsam-secure", tmp_path, ["secure=false"])
+    assert found.differences == []
+    assert "message" not in found.form_only, "messages with a share of noise are compared byte by byte"
 
 
-def test_a_client_whose_update_is_not_finite_answers_like_any_other(tmp_path, digits, fedsynth):
-    plain = outputs(tmp_path / "d", digits, "as it is", "clients", fedsynth)
-    crafted = outputs(tmp_path / "e", digits, "as it is", "clients", fedsynth, weights=1e37)
-    for side in (plain, crafted):
-        for _, about in side[1].values():
-            about["inputs"] = "the model is another one here"
-    assert crafted == plain
+# What the comparison is for.
+
+
+def test_a_refusal_because_of_one_image_is_seen(fedsynth, monkeypatch):
+    whole = train_client_stage.load_described
+    monkeypatch.setattr(train_client_stage, "load_described", lambda paths, described, **_: whole(paths, described))
+    noise = [word for setting in NOISE for word in ("--set", setting)]
+    code, out, _ = fedsynth("audit", "--neighbours", "dp-sgd", *SMALLEST, *noise, "--json")
+    found = json.loads(out)
+    (difference,) = found["differences"]
+    assert found["neighbours"] == RECORDS
+    assert (code, difference["neighbour"]) == (5, "an image that cannot be decoded")
+    assert "exit code 0" in difference["what"] and "exit code 3: /clients/00/private/data.parquet" in difference["what"]
+
+
+@pytest.mark.slow
+def test_a_number_of_records_in_the_metadata_is_seen(tmp_path, monkeypatch):
+    whole = train_client_stage.PrivateRound.released
+    count = []
+
+    def gradients(self, module, images, labels):
+        count.append(len(labels))
+        return original(self, module, images, labels)
+
+    def released(self, update, state):
+        return tuple({**event, "steps": event["steps"] + count[-1] % 2} for event in whole(self, update, state))
+
+    original = train_client_stage.PrivateRound.gradients
+    monkeypatch.setattr(train_client_stage.PrivateRound, "gradients", gradients)
+    monkeypatch.setattr(train_client_stage.PrivateRound, "released", released)
+    found = compared("dp-sgd", tmp_path, [*SOFTMAX, "partition.clients=1"], 1)
+    assert {d.neighbour for d in found.differences} >= {"one record more", "an outlier"}
+    assert any("privacy[0].steps" in d.what for d in found.differences)
+
+
+def test_a_recipe_without_noise_has_nothing_to_compare(fedsynth):
+    code, _, err = fedsynth("audit", "--neighbours", "fedavg", *SMALLEST)
+    assert (code, "promises no ε" in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--neighbours", "dp-sgd", "."], ["--empirical", "dp-sgd"], [".", "--canaries", "5"]]
+)
+def test_usage_errors(fedsynth, words):
+    assert fedsynth("audit", *words)[0] == 2
+
+
+def test_noise_alone_holds_nothing_of_the_sum(stream_of):
+    mechanism = GaussianMechanism(clip_norm=1.0, noise_multiplier=1.0, expected_size=2.0)
+    sums = [{"a": np.zeros(5)}, {"a": np.full(5, 0.3)}]
+    found = []
+    for total in sums:
+        with noise_alone(stream_of(seed=1)):
+            found.append(noisy_mean(total, mechanism, stream_of())["a"])
+    assert np.array_equal(*found)
+    real = [noisy_mean(total, mechanism, stream_of())["a"] for total in sums]
+    assert not np.array_equal(*real), "and afterwards it is as before"

@@ -115,7 +115,7 @@ def test_it_is_charged_before_a_record_is_read(client, monkeypatch):
     class Read(Exception):
         pass
 
-    def load_described(paths, described):
+    def load_described(paths, described, **options):
         raise Read
 
     monkeypatch.setattr(stage, "load_described", load_described)

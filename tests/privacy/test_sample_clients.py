@@ -55,7 +55,7 @@ def test_sample_clients_writes_a_file_that_stays(fedsynth, fedsynth_json, federa
     assert fedsynth_json(*command, "-o", out, "--force")["round"] == 1
     assert out.read_bytes() == before
     code, _, err = fedsynth(*command, "-o", federation.server / "outbox/clients.json")
-    assert (code, "may not stand in an outbox" in err) == (2, True)
+    assert (code, "may not be in an outbox" in err) == (2, True)
 
 
 @pytest.mark.parametrize(

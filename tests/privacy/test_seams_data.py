@@ -288,3 +288,43 @@ def test_records_that_were_ingested_cost_nothing_yet(client, tmp_path):
     assert (about.privacy, about.disclosures) == ((), ())
     row = account([client.send(client.train(data=[again]))], delta=1e-5)["clients"][0]
     assert float(row["epsilon"]["pld"]) > 0
+
+
+# Relatives of 5: weights and masks that carry what a file cost and told.
+
+
+def test_weights_of_ours_bring_their_events_with_them(client, tmp_path, fedsynth):
+    """A private model would become public by `init-model --weights`, and a server's model would lose its ε."""
+    like = public_copy(client, tmp_path)
+    sent = client.next_model([client.send(client.train())], 1)
+    words = ["init-model", "--like", like, "--arch", "mlp", "--width", 6, "--weights"]
+    out = tmp_path / "public/again.safetensors"
+    assert fedsynth(*words, sent, "-o", out)[0] == 0
+    assert tensors_file.read(out).metadata.privacy == tensors_file.read(sent).metadata.privacy != ()
+    told = client.next_model([client.send(client.train(noise_multiplier=None, sampling_rate=None))], 2)
+    assert fedsynth(*words, told, "-o", out, "--force")[0] == 0
+    assert tensors_file.read(out).metadata.disclosures == ("update",)
+    mine = client.private("model.safetensors")
+    about = dataclasses.replace(tensors_file.read(sent).metadata, custody="private", client="00")
+    tensors_file.write(mine, tensors_file.read(sent).tensors, about)
+    code, _, err = fedsynth(*words, mine, "-o", tmp_path / "public/laundered.safetensors")
+    assert (code, "would pass for public" in err) == (3, True), err
+    assert not (tmp_path / "public/laundered.safetensors").exists()
+
+
+# A relative of 4: an image that cannot be decoded.
+
+
+@pytest.mark.parametrize("stage", ["generator", "records", "fedlap", "feddm"])
+def test_an_image_that_cannot_be_decoded_is_black_under_noise(client, fedsynth, stage):
+    """Its record counts like any other, and nobody sees a refusal because of it; without noise it is named."""
+    data = client.private("damaged.parquet")
+    artifact = dataset_file.read(client.data)
+    pngs = [png.as_py() for png in artifact.pngs]
+    pngs[3] = pngs[3][:20]
+    dataset_file.write(data, pngs, artifact.labels, artifact.metadata)
+    words = private_stages(data, client.model)[stage]
+    assert fedsynth(*words)[0] == 0
+    first = words.index("--noise-multiplier")
+    code, _, err = fedsynth(*words[:first], *words[first + 4 :], "--force")
+    assert (code, "row 3" in err) == (3, True), err

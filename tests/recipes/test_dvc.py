@@ -121,7 +121,7 @@ def test_every_file_has_one_maker_that_comes_before_its_readers(name):
 def test_what_git_must_not_see_is_said_once(fedsynth, tmp_path):
     (tmp_path / ".gitignore").write_text("*.pyc\n")
     code, _, err = fedsynth("recipe", "fedavg", "--format", "dvc", "-o", tmp_path)
-    assert code == 0 and "private data will stand in run/" in err
+    assert code == 0 and "private data will be in run/" in err
     assert (tmp_path / ".gitignore").read_text() == "*.pyc\n"
     (tmp_path / ".gitignore").write_text("*.pyc\n/run/*\n!/run/metrics/\n")
     code, _, err = fedsynth("recipe", "fedavg", "--format", "dvc", "-o", tmp_path, "--force")

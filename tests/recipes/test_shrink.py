@@ -65,7 +65,7 @@ def test_real_images_are_taken_where_they_are(tmp_path):
     assert not any(image.tobytes() in train for image in small.test.images)
 
 
-@pytest.mark.parametrize("name", ["fedssyn-dp", "dp-fedsam-topk", "feddm-dp", "tofu", "dp-fedsam-secure"])
+@pytest.mark.parametrize("name", ["fedssyn-dp", "dp-fedsam-topk", "feddm-dp", "fedlap-dp", "tofu", "dp-fedsam-secure"])
 def test_all_but_the_effort_is_as_the_preset_says(name, tmp_path):
     whole, small = load_recipe(name, "paper"), shrunk(load_recipe(name, "paper"), tmp_path)
     kept = ("scheme", "alpha", "family", "scale", "noise_multiplier", "sampling_rate", "clip_norm", "labels", "arch",

@@ -8,10 +8,10 @@ import json
 import pytest
 
 from artifacts.errors import UsageError
-from stages.recipes.files import metrics_file
 from stages.recipes.recipe import change, load_recipe
 from stages.recipes.sweep import points, run_sweep
 from stages.recipes.table import layout_of, write_table
+from stages.run_folder.files import metrics_file
 
 TEXT = """
 extends: fedavg

@@ -1,13 +1,7 @@
 """The page in a real browser: nothing asked of the network, nothing out of place, readable in light, dark and print."""
 
-import importlib.util
-from pathlib import Path
-
+import browser as browser_module
 import pytest
-
-SPEC = importlib.util.spec_from_file_location("fedsynth_browser", Path(__file__).parent / "browser.py")
-browser_module = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(browser_module)
 
 pytestmark = pytest.mark.skipif(
     browser_module.program() is None, reason="Chromium is not installed (Debian: apt-get install chromium)"

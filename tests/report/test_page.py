@@ -212,7 +212,7 @@ def test_a_run_of_which_little_is_there(run_copy, page):
         (["{run}/clients", "-o", "r.html"], 3, "neither a run folder or a home"),
         (["{run}", "-o", "r.html", "--delta", "0"], 2, "--delta must lie between 0 and 1"),
         (["{run}", "-o", "r.html", "--round", "9"], 2, "nothing was sent then. Rounds: 1, 2"),
-        (["{run}", "-o", "{run}/server/outbox/r.html"], 2, "may not stand in an outbox"),
+        (["{run}", "-o", "{run}/server/outbox/r.html"], 2, "may not be in an outbox"),
         (["{run}", "-o", "{run}/public/test.parquet"], 3, "--force"),
     ],
 )

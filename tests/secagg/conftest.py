@@ -16,7 +16,7 @@ from stages.methods.params.encoding import DeltaEncoding
 from stages.secagg import client_steps
 from stages.secagg.collect import collect
 from stages.secagg.mask import mask
-from stages.secagg.terms import Terms
+from stages.secagg.terms import SecaggTerms
 from stages.secagg.total import secure_sum
 from stages.secagg.unmask import confirm, unmask
 
@@ -79,7 +79,7 @@ class Round:
         sent = [self.up(name, "keys") for name in who or self.names]
         # A bare majority, the least that is sound: what happens at the edge is what is tested.
         usual = {"range": 1.0, "threshold": len(sent) // 2 + 1}
-        collect(sent, self.down("keys"), roster=self.roster, terms=Terms(**(usual | terms)))
+        collect(sent, self.down("keys"), roster=self.roster, params=SecaggTerms(**(usual | terms)))
 
     def shares(self, who=None):
         for name in who or self.names:

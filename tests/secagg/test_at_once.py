@@ -7,7 +7,7 @@ import numpy as np
 from artifacts.errors import FedsynthError
 from stages.secagg import client_steps
 from stages.secagg.collect import collect
-from stages.secagg.terms import Terms
+from stages.secagg.terms import SecaggTerms
 
 
 def at_once(step, *arguments, **options):
@@ -39,7 +39,7 @@ def test_keys_and_shares_fit_together(begin):
         for name in ("b", "c"):
             client_steps.keys(play.up(name, "keys"), round=1)
         sent = [play.up(name, "keys") for name in play.names]
-        collect(sent, play.down("keys"), roster=play.roster, terms=Terms(range=1.0))
+        collect(sent, play.down("keys"), roster=play.roster, params=SecaggTerms(range=1.0))
         shares = client_steps.shares
         assert at_once(shares, play.down("keys"), play.up("a", "shares"), roster=play.roster) >= 1
         for name in ("b", "c"):

@@ -103,10 +103,10 @@ def finish(play, done):
         for name in others:
             client_steps.keys(play.up(name, "keys"), round=1)
         from stages.secagg.collect import collect
-        from stages.secagg.terms import Terms
+        from stages.secagg.terms import SecaggTerms
 
         sent = [play.up(name, "keys") for name in play.names]
-        collect(sent, play.down("keys"), roster=play.roster, terms=Terms(range=1.0))
+        collect(sent, play.down("keys"), roster=play.roster, params=SecaggTerms(range=1.0))
     if position == 1:
         for name in others:
             client_steps.shares(play.down("keys"), play.up(name, "shares"), roster=play.roster)

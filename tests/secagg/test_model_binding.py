@@ -9,12 +9,13 @@ import pytest
 from artifacts.errors import InputError, VerificationError
 from artifacts.formats import tensors_file
 from artifacts.metadata import Metadata
+from stages.privacy.events import PrivacyEvent
 from stages.secagg import client_steps, masks
 from stages.secagg.collect import declared
 from stages.secagg.mask import mask
 from stages.secagg.roster import read_roster
 from stages.secagg.session import model_reference, read_session, rows, stacked
-from stages.secagg.terms import Terms, default_threshold, least_threshold
+from stages.secagg.terms import SecaggTerms, default_threshold, least_threshold
 from stages.secagg.unmask import confirm, unmask
 
 
@@ -101,7 +102,7 @@ def test_nobody_answers_signatures_for_another_model(dead):
 
 @pytest.mark.parametrize(("clients", "wanted"), [(2, 2), (3, 2), (4, 3), (5, 4), (6, 4), (9, 6), (50, 34)])
 def test_two_thirds_must_stay_unless_more_is_asked_for(clients, wanted):
-    assert default_threshold(clients) == wanted == declared(Terms(range=1.0), clients)["threshold"]
+    assert default_threshold(clients) == wanted == declared(SecaggTerms(range=1.0), clients)["threshold"]
 
 
 def test_colluders_raise_the_least_threshold(begin):
@@ -120,3 +121,20 @@ def test_a_client_says_among_how_many_it_hides(begin):
     play.keys()
     with pytest.raises(InputError, match="hides among at least 4"):
         client_steps.shares(play.down("keys"), play.up("a", "shares"), roster=play.roster, least_clients=4)
+
+
+def test_what_an_update_tells_without_noise_goes_under_the_masks_with_it(begin):
+    """Events cover some of an update; what they do not cover is told by the masked file and by the sum."""
+    event = PrivacyEvent.planned(
+        unit="record", sampling_rate=0.5, noise_multiplier=1.0, clip_norm=1.0, steps=3, trust="nobody"
+    )
+    play = begin(3)
+    for number, name in enumerate(play.names, start=1):
+        found = tensors_file.read(play.updates[name])
+        spent = dataclasses.replace(event, id=f"{number:064x}").to_json()
+        told = dataclasses.replace(found.metadata, privacy=(spent,), disclosures=("derived_images", "local_steps"))
+        tensors_file.write(play.updates[name], found.tensors, told, force=True)
+    play.whole()
+    assert tensors_file.read(play.up("a", "masked")).metadata.disclosures == ("derived_images",)
+    about = play.sum().metadata
+    assert (about.disclosures, len(about.privacy)) == (("derived_images",), 1)

@@ -10,7 +10,7 @@ from artifacts.errors import InputError, VerificationError
 from artifacts.formats import tensors_file
 from stages.secagg import client_steps
 from stages.secagg.collect import collect
-from stages.secagg.terms import Terms
+from stages.secagg.terms import SecaggTerms
 from stages.secagg.unmask import confirm, unmask
 
 
@@ -55,7 +55,7 @@ def test_new_keys_do_not_begin_a_masked_round_anew(begin):
     play.keys()
     client_steps.keys(play.up("a", "keys"), round=1, force=True)  # before masking it is allowed
     files = [play.up(name, "keys") for name in play.names]
-    collect(files, play.down("keys"), roster=play.roster, terms=Terms(range=1.0), force=True)
+    collect(files, play.down("keys"), roster=play.roster, params=SecaggTerms(range=1.0), force=True)
     play.shares()
     play.mask("a")
     with pytest.raises(VerificationError, match="masked its update in round 1 already"):
@@ -85,7 +85,7 @@ def test_one_list_of_keys(begin):
     client_steps.shares(play.down("keys"), play.up("a", "shares"), roster=play.roster, force=True)
     assert play.up("a", "shares").read_bytes() == first
     files = [play.up(name, "keys") for name in ("a", "b")]
-    collect(files, play.down("keys"), roster=play.roster, terms=Terms(range=1.0), force=True)
+    collect(files, play.down("keys"), roster=play.roster, params=SecaggTerms(range=1.0), force=True)
     with pytest.raises(VerificationError, match="answered another list of keys"):
         client_steps.shares(play.down("keys"), play.up("a", "shares"), roster=play.roster, force=True)
 

@@ -1,6 +1,7 @@
 """Small synthetic datasets, each image of which can be told from all others."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import settings
 
@@ -26,10 +27,10 @@ def about(client, **changes):
         "stage": "synthesize",
         "custody": "outbound",
         "client": client,
-        "method": "ddpm",
+        "method": "vae",
         "params": {**PARAMS, "labels": "frequency"},
         "disclosures": ("class_counts", "class_set", "derived_images"),
-        "versions": {"fedsynth": "0"},
+        "versions": {"fedsynth": "0", "pyarrow": pa.__version__},
     }
     return Metadata(**fields | changes)
 

@@ -53,13 +53,12 @@ def test_a_scan_finds_what_a_read_finds(tmp_path, forge, rows):
     assert scanned.lengths.tolist() == [len(png.as_py()) for png in read.pngs]
 
 
-def test_a_row_group_of_all_rows_is_read_in_batches_too(tmp_path, forge):
-    """A stranger may write one; it must not be loaded whole."""
-    pngs = images_of(5000)
+def test_a_row_group_of_all_rows_is_refused(tmp_path, forge):
+    """Row groups have one size: a stranger's choice could say something, and would be loaded whole."""
     path = tmp_path / "d.parquet"
-    path.write_bytes(forge.forge_parquet(forge.image_table(pngs, [0] * 5000)))
-    batches = list(dataset_stream.scan(path).images())
-    assert max(map(len, batches)) <= 1000 and [png for batch in batches for png in batch.to_pylist()] == pngs
+    path.write_bytes(forge.forge_parquet(forge.image_table(images_of(1001), [0] * 1001)))
+    with pytest.raises(InputError, match="more than 1000 rows"):
+        dataset_stream.scan(path)
 
 
 def verdict(read, path):

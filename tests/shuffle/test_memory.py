@@ -31,12 +31,14 @@ def write_inputs(root, rows, size):
     pool = [encode_png(rng.integers(0, 256, (size, size, 1), dtype=np.uint8)) for _ in range(200)]
     images, lengths = pa.array(pool, pa.binary()), np.array([len(png) for png in pool])
     params = {"num_classes": 2, "channels": 1, "height": size, "width": size, "class_names": ["a", "b"]}
+    params["labels"] = "uniform"
     paths = []
     for client in ("00", "01", "02", "03"):
         chosen = rng.integers(0, len(pool), rows // 4)
         about = Metadata(
-            kind="dataset", stage="synthesize", custody="outbound", client=client, params=params, versions={}
-        )
+            kind="dataset", stage="synthesize", method="vae", custody="outbound", client=client, params=params,
+            versions={},
+        )  # fmt: skip
         groups = (images.take(pa.array(chosen[i : i + 1000])) for i in range(0, len(chosen), 1000))
         paths.append(root / f"{client}.parquet")
         dataset_stream.stage(paths[-1], chosen % 2, lengths[chosen], groups, about)

@@ -73,10 +73,10 @@ def test_commitments_differ_from_round_to_round_and_open_with_the_key(finished_r
     ("command", "said"),
     [
         (["encode", "MODEL", "UPDATE", "-o", "elsewhere.safetensors", "--client", "00"], "folder named outbox/"),
-        (["train-client", "MODEL", "DATA", "-o", "clients/00/outbox/u.safetensors"], "may not stand in an outbox"),
-        (["keygen", "-o", "clients/00/outbox/client.key"], "never stands in an outbox"),
-        (["evaluate", "MODEL", "DATA", "-o", "clients/00/outbox/m.json"], "may not stand in an outbox"),
-        (["decode", "MODEL", "MESSAGE", "-o", "clients/00/outbox/d.safetensors"], "may not stand in an outbox"),
+        (["train-client", "MODEL", "DATA", "-o", "clients/00/outbox/u.safetensors"], "may not be in an outbox"),
+        (["keygen", "-o", "clients/00/outbox/client.key"], "a key may not be in an outbox"),
+        (["evaluate", "MODEL", "DATA", "-o", "clients/00/outbox/m.json"], "may not be in an outbox"),
+        (["decode", "MODEL", "MESSAGE", "-o", "clients/00/outbox/d.safetensors"], "may not be in an outbox"),
     ],
 )
 def test_nothing_private_gets_into_an_outbox_and_nothing_leaves_elsewhere(

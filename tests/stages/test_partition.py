@@ -16,7 +16,8 @@ from artifacts.errors import InputError, UsageError
 from artifacts.identity import keys
 from stages.data.dataset_images import load_dataset
 from stages.data.params import PartitionParams
-from stages.partition import numbered_clients, partition
+from stages.partition import partition
+from stages.run_folder.files import numbered_clients
 
 
 def rows(path):
@@ -184,6 +185,8 @@ def test_natural_ids_name_the_clients_and_nobody_stands_on_both_sides(tmp_path):
     params = PartitionParams(scheme="natural", id_column="person", test_fraction=0.3)
     partition(str(tmp_path / "people.parquet"), tmp_path / "run", params=params, seed=0)
     names = {path.name for path in (tmp_path / "run/clients").iterdir()}
+    stated = json.loads((tmp_path / "run/simulation/partition.json").read_text())["params"]
+    assert (stated["id_column"], stated["image_column"], stated["label_column"]) == ("person", "image", "label")
     assert names < set(ids)
     assert len(names) == 7
     everyone = pq.read_table(tmp_path / "people.parquet").to_pylist()

@@ -112,9 +112,9 @@ def test_shuffle_goes_over_its_inputs_three_times(fedsynth_json, opened, tmp_pat
     """Once for the digest and the seal, once for labels and lengths, once for the images themselves."""
     pngs = [png.encode_png(image) for image in np.random.default_rng(0).integers(256, size=(2000, 28, 28), dtype="u1")]
     path = tmp_path / "clients/00/outbox/synthetic.parquet"
-    params = {"num_classes": 1, "channels": 1, "height": 28, "width": 28, "class_names": ["noise"]}
+    params = {"num_classes": 1, "channels": 1, "height": 28, "width": 28, "class_names": ["noise"], "labels": "uniform"}
     about = Metadata(
-        kind="dataset", stage="synthesize", custody="outbound", client="00", params=params,
+        kind="dataset", stage="synthesize", method="vae", custody="outbound", client="00", params=params,
         disclosures=("derived_images",), versions={},
     )  # fmt: skip
     dataset_file.write(path, pngs, np.zeros(2000, np.int64), about)

@@ -14,7 +14,6 @@ from artifacts.identity import keys
 from artifacts.ledgers import spend
 from artifacts.metadata import Metadata
 from stages.data.dataset_images import dataset_params, save_dataset
-from stages.data.sources import load
 from stages.init_model import init_model
 from stages.keygen import settle
 from stages.methods.surrogate_nets import LabelledSet
@@ -41,12 +40,6 @@ SERVER = {
 }
 NOISE = {"noise_multiplier", "target_epsilon"}
 CHANCE = 1e-11  # of a false alarm, on each side: some of the draws are other ones on another processor
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    """As in the stages."""
-    torch.set_num_threads(1)
 
 
 # The maths.
@@ -218,11 +211,6 @@ class Federation:
         fields = {"kind": "dataset", "stage": "partition", "custody": "private", "client": "00", "versions": {}}
         save_dataset(path, content, Metadata(**fields | {"params": dataset_params(content)} | changes), force=True)
         return path
-
-
-@pytest.fixture(scope="session")
-def digits():
-    return load("digits").train
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ GRADIENTS = COMMON | {
     "batch_size", "radius", "trajectories", "points", "batches", "image_steps", "model_steps", "distance", "match",
     "calibrate", "learning_rate", "lr_schedule", "targets", "begin",
 }  # fmt: skip
-EVENT = {"noise_multiplier", "sampling_rate", "clip_norm"}
+EVENT = {"unit", "noise_multiplier", "sampling_rate", "clip_norm"}
 FEATURES = COMMON | {"iterations", "rho", "steps_per_look"}
 BY_ROWS, RADIUS = {"rows"}, {"radius_steps", "radius_examples"}
 

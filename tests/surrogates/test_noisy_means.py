@@ -6,6 +6,7 @@ import torch
 
 import stages.methods.feddm as feddm
 from stages.methods.params.feddm import FedDmEncoding
+from stages.methods.private_gradients import SecretStreams
 from stages.methods.surrogate_nets import start_weights
 from stages.privacy.mechanism import GaussianMechanism
 
@@ -24,8 +25,7 @@ class Coins:
         return np.zeros(count, bool)
 
 
-class Streams:
-    sampling = noise = Coins()
+STREAMS = SecretStreams(sampling=Coins(), examples=Coins(), noise=Coins())
 
 
 @pytest.mark.parametrize("sigma", [4.0, 0.01])  # three standard deviations decide, or one record
@@ -42,7 +42,7 @@ def test_counts_are_averaged_over_the_looks_and_only_what_stands_out_is_matched(
     monkeypatch.setattr(feddm, "noisy_mean", lambda *_: {"sums": next(given).astype(np.float32)})
     means = feddm.NoisyMeans(
         module, some(3, size=8, dtype=torch.float32), num_classes=5, sampling_rate=0.3, count_share=SHARE,
-        mechanism=GaussianMechanism(clip_norm=CLIP, noise_multiplier=sigma, expected_size=1), streams=Streams(),
+        mechanism=GaussianMechanism(clip_norm=CLIP, noise_multiplier=sigma, expected_size=1), streams=STREAMS,
     )  # fmt: skip
     for look in range(1, LOOKS + 1):
         found = means(start_weights(module), look)

@@ -203,7 +203,7 @@ def test_a_budget_refuses_before_data_is_read_and_a_file_without_noise_altogethe
     budget = data.with_name("budget.yaml")
     budget.write_text(f"epsilon: {cost / 2}\ndelta: 1.0e-5\nunit: record\n")
     read = []
-    monkeypatch.setattr(stage, "load_described", lambda *a, f=stage.load_described: read.append(1) or f(*a))
+    monkeypatch.setattr(stage, "load_described", lambda *a, f=stage.load_described, **o: read.append(1) or f(*a, **o))
     for given in ({}, {"classes": "own"}):
         with pytest.raises(BudgetError):
             federation.noisy("00", method, **given)

@@ -9,7 +9,7 @@ import numpy as np
 
 from stages.data.conform import collect
 from stages.data.images import LabelledImages
-from stages.data.named_source import Asked, NamedSource
+from stages.data.named_source import NamedSource, SourceRequest
 from stages.hyperparameters import hyper
 from stages.registry import SOURCES
 
@@ -21,7 +21,7 @@ class Digits(NamedSource):
 
     source: Literal["digits"] = hyper("digits", "digits: 8×8, nothing is downloaded")
 
-    def read(self, asked: Asked) -> tuple[LabelledImages, None]:
+    def read(self, asked: SourceRequest) -> tuple[LabelledImages, None]:
         from sklearn.datasets import load_digits
 
         bunch = load_digits()

@@ -8,7 +8,7 @@ from typing import Literal
 
 from artifacts.errors import UsageError
 from stages.data.images import LabelledImages
-from stages.data.named_source import Asked, NamedSource
+from stages.data.named_source import NamedSource, SourceRequest
 from stages.data.torchvision_source import FOLDERS, load_torchvision
 from stages.hyperparameters import hyper
 from stages.registry import SOURCES
@@ -23,7 +23,7 @@ class TorchvisionSet(NamedSource):
     def takes(self) -> frozenset[str]:
         return frozenset({"--root", "--download", *(["--emnist-split"] if self.source == "emnist" else [])})
 
-    def read(self, asked: Asked) -> tuple[LabelledImages, LabelledImages]:
+    def read(self, asked: SourceRequest) -> tuple[LabelledImages, LabelledImages]:
         if asked.root is None:
             name, needs = self.source, FOLDERS[self.source]
             mistaken = f" For the folder {name} in this directory write ./{name}." if Path(name).exists() else ""

@@ -16,6 +16,8 @@ class Compression(Encoder):
 
     performed_by: ClassVar[str] = "stages.compression.encoder:encode_compressed"
     kind: ClassVar[str] = "compressed"
+    decoded_by: ClassVar[str | None] = "stages.compression.file:expanded"
+    checked_by: ClassVar[str | None] = "stages.audit.contents:compressed_misfits"
     reads: ClassVar[tuple[str, ...]] = ("update",)
 
 

@@ -38,6 +38,12 @@ class Encoder(HyperParameters):
     """The rule of `aggregate` that its files are for, unless the algorithm has its own."""
     by_server: ClassVar[bool] = False
     """The server may use it, on its way down to the clients."""
+    decoded_by: ClassVar[str | None] = None
+    """Where its file is no update as it is: the function that makes one of it, `module:function`: (path, model)."""
+    decodes_with_torch: ClassVar[bool] = False
+    """Decoding computes with torch, so that the last bits depend on the processor."""
+    checked_by: ClassVar[str | None] = None
+    """For the audit, what does not belong into its file, `module:function`: (found, labels, model)."""
 
     method: str = hyper("", "How the update, state or data is written.")
 

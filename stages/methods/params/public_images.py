@@ -19,6 +19,9 @@ class PublicImages(Encoder):
 
     performed_by: ClassVar[str] = "stages.proxies.public_images:encode_on_public_images"
     kind: ClassVar[str] = "residuals"
+    decoded_by: ClassVar[str | None] = "stages.proxies.residuals_file:decoded_residuals"
+    decodes_with_torch: ClassVar[bool] = True
+    checked_by: ClassVar[str | None] = "stages.audit.contents:residuals_misfits"
     reads: ClassVar[tuple[str, ...]] = ("update",)
     on_device: ClassVar[bool] = True
 

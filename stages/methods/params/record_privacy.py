@@ -1,4 +1,4 @@
-"""Record-level differential privacy of a training: what the command line says about it. Free of torch.
+"""Differential privacy of a training for records or people: what the command line says about it. Free of torch.
 
 Under DP the sampling rate, the divisor and the number of steps are public constants, never computed from the client's
 number of records (privacy contract, rule 2): a rate of 256/n with a known batch of 256 would publish n.
@@ -39,6 +39,12 @@ class RecordPrivacy(HyperParameters):
         By("protection", {"DP": 1.0}),
         "Each record's gradient, over all weights, is clipped to this length.",
         symbol="C", source="paper", panel=PANEL, when=WITH_DP,
+    )  # fmt: skip
+    unit: Literal["record", "person"] | None = hyper(
+        By("protection", {"DP": "record"}),
+        "Who is protected: one record; or a person with all of their records, which are drawn and clipped as one. The "
+        "data must then say whose they are (ingest --unit-column); --sampling-rate and --batch-size count people.",
+        panel=PANEL, when=WITH_DP,
     )  # fmt: skip
     sampling_rate: float | None = hyper(
         None,

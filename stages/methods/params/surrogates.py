@@ -22,6 +22,7 @@ class SurrogateSet(Encoder, RoundPrivacy):
 
     performed_by: ClassVar[str] = "stages.surrogates.client:encode_surrogate"
     kind: ClassVar[str] = "surrogate"
+    checked_by: ClassVar[str | None] = "stages.audit.contents:surrogate_misfits"
     reads: ClassVar[tuple[str, ...]] = ("data",)
     takes: ClassVar[tuple[str, ...]] = ("previous", "metrics")
     on_device: ClassVar[bool] = True

@@ -22,6 +22,9 @@ class TofuEncoding(Encoder):
 
     performed_by: ClassVar[str] = "stages.proxies.encoder:encode_proxy"
     kind: ClassVar[str] = "proxy"
+    decoded_by: ClassVar[str | None] = "stages.proxies.file:decoded"
+    decodes_with_torch: ClassVar[bool] = True
+    checked_by: ClassVar[str | None] = "stages.audit.contents:proxy_misfits"
     reads: ClassVar[tuple[str, ...]] = ("update",)
     takes: ClassVar[tuple[str, ...]] = ("previous",)
     on_device: ClassVar[bool] = True

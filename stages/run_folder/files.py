@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from stages.partition import numbered_clients
-
 TEST = "public/test.parquet"
 PARTITION_RECORD = "simulation/partition.json"
 ROSTER = "public/roster.json"
 CURVE, CURVE_PICTURE, CONFUSION_PICTURE = "metrics/curve.csv", "metrics/curve.png", "metrics/confusion.png"
+
+
+def numbered_clients(count: int) -> list[str]:
+    """`00`, `01`, … as wide as needed, so that names sort as numbers do."""
+    width = max(2, len(str(count - 1)))
+    return [f"{number:0{width}}" for number in range(count)]
 
 
 def model_file(round: int) -> str:

@@ -1,0 +1,88 @@
+"""Cases generated from the declarations of kinds and fields: what an insider changes is caught, or listed in the guide.
+
+`pytest tests/audit/test_generated.py -m slow -s` prints how many cases there are, and what catches them, form by form.
+"""
+
+import collections
+import shutil
+from pathlib import Path
+
+import pytest
+from insider.cases import FREE, covered, generated
+from insider.forms import FORMS, outcome
+from tampering.run import Run
+
+GUIDE = Path(__file__).parents[2] / "docs/audit.md"
+# Kinds that leave and are not in the run that is tampered with: their fields are those of `message`.
+ELSEWHERE = {"compressed", "residuals"}
+
+
+def fresh(source, target):
+    """A copy to damage: what the insider has. The rest are links."""
+    (target / "clients").mkdir(parents=True)
+    for name in ("public", "clients/00", "clients/02"):
+        (target / name).symlink_to(source / name)
+    for name in ("clients/01", "server"):
+        shutil.copytree(source / name, target / name)
+    return target
+
+
+def tried(case, every_kind, folder, forge, forms):
+    """What each form of the evidence shows of one case. A pass is never one without conditions."""
+    root = fresh(every_kind, folder)
+    case.do(Run(root, forge))
+    found = {}
+    for form in forms:
+        report = FORMS[form](root)
+        if report.passed:
+            assert "values not computed again" in report.verdict and "unanchored" in report.verdict, report.verdict
+        found[form] = outcome(report)
+    shutil.rmtree(root)
+    return found
+
+
+def missed(case, found):
+    passes = [form for form, checks in found.items() if checks == ["PASS"]]
+    return passes if passes and case.free is None else []
+
+
+def try_all(cases, every_kind, tmp_path, forge, forms):
+    table, wrong = collections.Counter(), []
+    for number, case in enumerate(cases):
+        found = tried(case, every_kind, tmp_path / str(number), forge, forms)
+        for form, checks in found.items():
+            listed = case.free if checks == ["PASS"] and case.free else None
+            table[form, "listed: " + listed if listed else ", ".join(checks[:1])] += 1
+        if missed(case, found):
+            wrong.append((str(case), found))
+    for (form, what), count in sorted(table.items()):
+        print(f"| {form} | {what} | {count} |")
+    print(f"{len(cases)} cases, {len(wrong)} missed")
+    return wrong
+
+
+@pytest.fixture(scope="session")
+def cases(every_kind, forge):
+    return list(generated(Run(every_kind, forge)))
+
+
+def test_a_sample_of_all_cases_is_caught_or_listed(cases, every_kind, tmp_path, forge):
+    step = len(cases) // 24
+    assert try_all(cases[5::step], every_kind, tmp_path, forge, ["client"]) == []
+
+
+def test_every_kind_that_leaves_has_its_cases(cases):
+    assert covered(cases) == ELSEWHERE
+    assert len(cases) > 1000 and len({str(case) for case in cases}) == len(cases)
+
+
+def test_what_is_free_is_listed_in_the_guide():
+    text = GUIDE.read_text()
+    assert [name for name in set(FREE.values()) if f"| {name} |" not in text] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("part", range(4))
+def test_every_case_is_caught_or_listed(cases, every_kind, tmp_path, forge, form, part):
+    assert try_all(cases[part::4], every_kind, tmp_path, forge, [form]) == []
