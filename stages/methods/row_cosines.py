@@ -30,7 +30,8 @@ class RowCosines:
         norms = self._norms * long + self._least
         cosines = self._by_row(self._target * found) / norms
         # d cos/db = a/n − cos·|a|·b/(n·|b|), where n = |a|·|b| and a little
-        along = cosines * self._norms / (norms * long.clamp(min=torch.finfo(long.dtype).tiny))
+        # Divided twice: where both are zero, the product of the two divisors would be zero too.
+        along = cosines * self._norms / norms / long.clamp(min=torch.finfo(long.dtype).tiny)
         slope = (self._shares * along)[self._row_of] * found - (self._shares / norms)[self._row_of] * self._target
         return (self._shares * (1 - cosines)).sum(), slope
 

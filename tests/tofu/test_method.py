@@ -210,3 +210,12 @@ def test_batch_norm_takes_the_proxys_statistics_and_keeps_its_own():
     assert all(torch.equal(buffer, before[name]) for name, buffer in layers.named_buffers())
     shifted = tofu.decode(layers, tofu.Proxy(3 * images, residuals, torch.ones(6)))
     torch.testing.assert_close(shifted["4.weight"], a["4.weight"], rtol=1e-3, atol=1e-4)
+
+
+def test_a_layer_that_has_no_gradient_and_no_part_in_the_update_has_no_slope():
+    """As the blocks of a vision transformer whose last layer begins with zeros."""
+    target, found = torch.tensor([3.0, 4.0, 0.0, 0.0]), torch.tensor([4.0, 3.0, 0.0, 0.0])
+    loss, slope = RowCosines(target, [2, 2], [1.0, 0.0], least=1e-30).distance(found)
+    assert float(loss) == pytest.approx(1 - 24 / 25)
+    # d(1 − cos)/db = cos·b/|b|² − a/(|a|·|b|)
+    torch.testing.assert_close(slope, torch.tensor([0.96 * 4 / 25 - 3 / 25, 0.96 * 3 / 25 - 4 / 25, 0.0, 0.0]))
