@@ -68,7 +68,7 @@ def encoder(run_copy):
     return place, out, work
 
 
-@pytest.mark.parametrize("kills", [90, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [25, pytest.param(300, marks=pytest.mark.slow)])
 def test_encode_killed_again_and_again(encoder, kills):
     place, out, work = encoder
     rng = random.Random(2)

@@ -197,6 +197,7 @@ def test_a_node_runs_the_app_of_its_terms_and_no_other(running, tmp_path):
     assert running.services["a"].process.poll() is None  # it goes on for those who ask for the right app
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_ends_with_the_servers_words_and_exit_code(running, network_module, small_terms):
     """Other terms than those in the server's home. Without --home only the run's log tells."""
     other = running.folder / "other"

@@ -103,6 +103,7 @@ def test_table_1_is_laid_out(preset):
     assert layout.columns == (("partition.alpha",) if preset == "paper" else ())
 
 
+@pytest.mark.slow
 def test_a_sweep_ends_in_its_table(recipe, tmp_path):
     small = ["init-model.arch=softmax", "participation=1.0", "partition.clients=2", "train-client.local_epochs=1"]
     chosen = change(recipe, small, 1)

@@ -103,6 +103,7 @@ def test_the_store_holds_the_bytes_of_a_local_run_and_no_key(run_into, local, se
     assert server.puts("/bucket/whole")[before:] == ["/simulation/recipe.yaml"]
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_half_way_is_gone_on_with_elsewhere(run_into, local, server, objects, monkeypatch, tmp_path):
     fault = forbid(len(local) // 2, "/bucket/fails/", server)
     with server.failing(fault), pytest.raises(InputError, match="access denied"):
