@@ -53,7 +53,7 @@ class _Here:
         pipe = _Pipe(task)
         handler = signal.getsignal(signal.SIGINT)
         try:
-            workers._serve(pipe, {})
+            workers._serve(pipe, {}, None)
         finally:
             signal.signal(signal.SIGINT, handler)
         self.task, self._answer = label, pipe.answer

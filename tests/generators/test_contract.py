@@ -52,6 +52,8 @@ class TestGeneratorFamily:
         assert ("steps" in stated) != ("epochs" in stated)
         private = {
             "unit",
+            "precision",
+            "micro_batch",
             "noise_multiplier",
             "target_epsilon",
             "delta",

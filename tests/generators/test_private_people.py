@@ -83,9 +83,9 @@ def test_the_file_and_the_ledger_say_person(tmp_path, digits, quick, make_client
     kept = []
     subset = PrivateTraining.subset
 
-    def watched(self, content, share):
-        kept.append(content.units[subset(self, content, share)])
-        return subset(self, content, share)
+    def watched(self, units, share):
+        kept.append(units[subset(self, units, share)])
+        return subset(self, units, share)
 
     monkeypatch.setattr(PrivateTraining, "subset", watched)
     out = data.with_name("vae.safetensors")

@@ -4,7 +4,7 @@ import base64
 import json
 from dataclasses import replace
 
-from tampering.run import FILES, case, told
+from tampering.run import FILES, case
 
 from artifacts.digests import canonical_json, sha256_hex
 from artifacts.formats.envelope_file import write as write_envelopes
@@ -53,10 +53,7 @@ def _(run):
 def _(run):
     entries = [entry for entry in egress.read(run.ledger).entries if entry.file != FILES["surrogate"]]
     run.path("surrogate").unlink()
-    run.ledger.unlink()
-    with egress.locked(run.ledger) as book:
-        for entry in entries:
-            book.enter(file=entry.file, sha256=entry.sha256, size=entry.bytes, metadata=told(entry))
+    run.start_anew(entries)
 
 
 @case("anchor", "a receipt changed", group="ledger")

@@ -5,12 +5,14 @@ the ledger fit again.
 """
 
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 from artifacts.digests import sha256_hex
-from artifacts.formats import dataset_file, tensors_file
+from artifacts.formats import dataset_file, envelope_file, tensors_file
 from artifacts.identity import keys
+from artifacts.identity.roster import signing_key
+from artifacts.identity.statements import on_ledger
 from artifacts.ledgers import egress
 
 KINDS = (
@@ -66,13 +68,27 @@ class Run:
 
     def enter(self, path, metadata):
         """The insider's ledger: written from the start, with the bytes that are there now."""
-        entries = egress.read(self.ledger).entries
+        self.start_anew(egress.read(self.ledger).entries, path.name, metadata)
+
+    def start_anew(self, entries, changed=None, metadata=None):
+        """A ledger of these entries, whose heads fit it. The `changed` file stays as it is and has these metadata."""
         self.ledger.unlink()
-        with egress.locked(self.ledger) as book:
-            for entry in entries:
-                about = metadata if entry.file == path.name else told(entry)
-                data = (self.out / entry.file).read_bytes()
+        for entry in entries:
+            path = self.out / entry.file
+            if entry.kind == "head" and entry.file != changed:
+                path.write_bytes(self._head(path))
+            data = path.read_bytes()
+            about = metadata if entry.file == changed else told(entry)
+            with egress.locked(self.ledger) as book:
                 book.enter(file=entry.file, sha256=sha256_hex(data), size=len(data), metadata=about)
+
+    def _head(self, path):
+        """The file's statement about the ledger as it now is."""
+        (envelope,) = envelope_file.read(path, kind="head").envelopes
+        said, book = envelope_file.head_of(envelope), egress.read(self.ledger)
+        about = asdict(said) | {"head": book.head, "seq": len(book.entries)}
+        asked = on_ledger(about.pop("head"), about.pop("seq"), **about)
+        return asked.signed(signing_key(self.key, "envelopes")).line()
 
     def rewrite(self, kind, tensors=None, file=None, **changes):
         """A file again with other tensors or metadata, by the writer, and the ledger to it. No receipt is left."""
