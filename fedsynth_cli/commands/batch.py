@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, TextIO
 
 import click
 import typer
 
+from artifacts import limits
+from artifacts.errors import UsageError
 from fedsynth_cli.console import Output
 from fedsynth_cli.options import Json, Quiet, Workers
 
@@ -32,7 +35,7 @@ def batch(
     """
     from stages.execution.workers import Workers as Pool
 
-    chains = [_parse(number, line) for number, line in enumerate(lines or sys.stdin, start=1) if _says(line)]
+    chains = [_parse(number, line) for number, line in enumerate(_lines(lines or sys.stdin), start=1) if _says(line)]
     output = Output(as_json=json, quiet=quiet)
     codes: dict[int, int] = {}
     waiting = list(enumerate(chains))
@@ -51,6 +54,14 @@ def batch(
     output.result({"lines": len(chains), "failed": len(failed)})
     if failed:
         raise SystemExit(codes[failed[0]])
+
+
+def _lines(source: TextIO) -> Iterator[str]:
+    """A line at a time, each with an end in sight."""
+    while line := source.readline(limits.TEXT.most + 1):
+        if len(line) > limits.TEXT.most:
+            raise UsageError(f"a line of it is longer than {limits.TEXT.most:,} characters. Give one command a line.")
+        yield line
 
 
 def _says(line: str) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from artifacts import limits
 from artifacts.errors import FedsynthError, InputError, UsageError, VerificationError
 from artifacts.identity.owner import refuse_shared
 from artifacts.metadata import MetadataError
@@ -112,7 +113,7 @@ def check_private_key(path: Path) -> None:
     need_file(path, "node key")
     refuse_shared(path.stat(), path, "the node key")
     try:
-        fits = isinstance(load_ssh_private_key(path.read_bytes(), None), EllipticCurvePrivateKey)
+        fits = isinstance(load_ssh_private_key(limits.read_bytes(path, limits.TEXT), None), EllipticCurvePrivateKey)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         fits = False
     if not fits:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from artifacts import errors
+from artifacts import errors, limits
 from artifacts.errors import FedsynthError, InputError, UsageError, VerificationError
 from artifacts.formats.plain_data import read_json
 from artifacts.metadata import MetadataError, check_client_name
@@ -150,8 +150,9 @@ def fingerprint(path: Path) -> str:
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
     need_file(path, "node key")
-    content = path.read_bytes()
+    content = b""
     try:
+        content = limits.read_bytes(path, limits.TEXT)
         fits = isinstance(load_ssh_public_key(content), EllipticCurvePublicKey)
     except (ValueError, UnsupportedAlgorithm):
         fits = False

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from artifacts import limits
 from artifacts.digests import sha256_hex
 from artifacts.errors import InputError
+from artifacts.limits import LimitError
 from artifacts.metadata import KEY, Metadata, MetadataError, parse
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ def fill_from(module: nn.Module, path: Path, *, shape_of_head: str = "classifier
     from stages.nets.state import file_tensors, load
 
     try:
-        content = path.read_bytes()
+        content = limits.read_bytes(path, limits.FILE)
+    except LimitError as error:
+        raise InputError(f"the weights {path} are not read: {error}.") from None
     except OSError as error:
         raise InputError(f"cannot read the weights {path}: {error.strerror}. Check the path.") from error
     rename: Callable[[str], str] = getattr(module, "name_here", lambda name: name)

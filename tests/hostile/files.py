@@ -41,10 +41,11 @@ class Files:
             yield ((what, partial(put, make)) for what, make in made)
 
     def _instead(self, path):
-        """What is no file at all."""
+        """What is no file at all, or far more than one."""
         yield from {"nothing": Path.unlink, "a folder": folder, "a pipe": pipe, "a socket": unix_socket}.items()
         for target in ("nowhere", path.name, "/dev/zero", "/dev/full", "/proc/self/mem"):
             yield f"a link to {target}", partial(link, target)
+        yield "ten gigabytes of zeros behind it", swell
 
     def _damaged(self, path, data):
         """Bytes that nobody forged."""
@@ -203,6 +204,11 @@ def put(make, path):
     path.unlink()
     path.write_bytes(data)
     path.chmod(mode)
+
+
+def swell(path):
+    """Sparse: it takes no room on the disk."""
+    os.truncate(path, 10 << 30)
 
 
 def folder(path):
