@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from artifacts.errors import InputError, UsageError, VerificationError
 from artifacts.formats import any_file, tensors_file
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from stages.execution.torch_setup import Device
-    from stages.methods.generator_training import Generator, PartGradient, TrainingState
+    from stages.methods.generator_training import Generator, MeanMatching, PartGradient, TrainingState
     from stages.methods.image_rows import ImageRows
 
 CHECKPOINT_EVERY = 100
@@ -70,7 +71,7 @@ def train_generator(
 
     from stages.data.device_images import DeviceImages
     from stages.execution.torch_setup import arithmetic, set_up
-    from stages.methods.generator_training import batch_gradients, first_state, train
+    from stages.methods.generator_training import MeanMatching, batch_gradients, first_state, train
 
     where = set_up(device)
     try:
@@ -143,6 +144,10 @@ def train_generator(
 
     checkpoint = Checkpoint(out, metadata, where, num_steps, private.spending.mark if private else None)
     initial = {key: tensor.to(where) for key, tensor in family.initial(generator_of("initial weights")).items()}
+    if isinstance(family, MeanMatching):
+        initial |= _targets(
+            family, initial, images, labels, people if people is None else counted(people[rows]), private
+        )
     first = first_state(initial, params.optimisation())
     saved = checkpoint.load(first, force=force)
     for step, path in kept_paths.items():
@@ -204,11 +209,32 @@ def train_generator(
     }
 
 
+def _targets(
+    family: MeanMatching,
+    weights: Mapping[str, Tensor],
+    images: ImageRows,
+    labels: Tensor,
+    people: NDArray[np.int64] | None,
+    private: PrivateTraining | None,
+) -> dict[str, Tensor]:
+    """What the generator is to match: the one look at the images, noised under differential privacy."""
+    import torch
+
+    from stages.privacy.mechanism import clipped_length
+
+    limit = 1.0 if private is None else clipped_length(private.clip_norm)
+    units = None if people is None else torch.from_numpy(people)
+    sums, noise = family.class_sums(weights, images, labels, limit=limit, people=units), 0.0
+    if private is not None:
+        sums, noise = private.noised(sums)
+    return {name: tensor.to(labels.device) for name, tensor in family.targets(sums, limit=limit, noise=noise).items()}
+
+
 def _with_noise(params: GeneratorTraining) -> GeneratorTraining:
     """With the noise that a target ε asks for; the number of steps is public then."""
     if not params.is_private:
         return params
-    steps = params.num_steps(0)
+    steps = params.releases(params.num_steps(0))
     try:
         noisy = params.calibrated(steps)
         record_event(noisy, steps)  # which tells what the accountants cannot count

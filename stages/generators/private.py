@@ -41,10 +41,15 @@ class PrivateTraining:
         cls, params: GeneratorTraining, metadata: Metadata, out: Path, key: Path | None, beside: Sequence[Path]
     ) -> PrivateTraining:
         """Reserve the whole training before it sees an image; an identical one that was killed is free."""
-        event = record_event(params, params.num_steps(0))
+        event = record_event(params, params.releases(params.num_steps(0)))
         digests = [str(reference.sha256) for reference in metadata.inputs]
         context = training_context(metadata)
         return cls(params, reserve(key_of(out, key), context=context, data=digests, events=[event], beside=beside))
+
+    @property
+    def clip_norm(self) -> float:
+        assert self.params.clip_norm is not None  # checked
+        return self.params.clip_norm
 
     def subset(self, units: NDArray[np.int64], share: float) -> NDArray[np.int64]:
         """Each image, or each person with all of theirs (`units` numbers them), with probability ρ, by a secret coin.
@@ -66,9 +71,12 @@ class PrivateTraining:
     ) -> Callable[[int], PartGradient]:
         import torch
 
-        from stages.methods.private_gradients import private_gradients
+        from stages.methods.generator_training import MeanMatching
+        from stages.methods.private_gradients import private_gradients, public_gradients
 
         params = self.params
+        if isinstance(family, MeanMatching):
+            return public_gradients(family, num_classes, params.batch_size, public_of)
         assert params.sampling_rate is not None  # checked
         return private_gradients(
             family,
@@ -84,14 +92,29 @@ class PrivateTraining:
             public_of=public_of,
         )
 
+    def noised(self, sums: Tensor) -> tuple[Tensor, float]:
+        """The one look at the images of a family that looks once, and the standard deviation of its noise."""
+        import torch
+
+        from stages.privacy.mechanism import noisy_mean
+
+        mechanism = mechanism_of(self.params, 1)
+        mechanism.check_dimension(sums.numel())
+        found = noisy_mean({"sums": sums.numpy()}, mechanism, self.spending.stream("noise").at(1))["sums"]
+        return torch.from_numpy(found).double(), mechanism.scale
+
     def released(self, tensors: Mapping[str, NDArray[Any]], steps: int) -> tuple[dict[str, Any], ...]:
         """The event of the weights after `steps` steps, which are entered in the spend ledger."""
         output = output_digest(tensors)
-        return (self.spending.release(output, f"step {steps}", record_event(self.params, steps)).to_json(),)
+        return (
+            self.spending.release(
+                output, f"step {steps}", record_event(self.params, self.params.releases(steps))
+            ).to_json(),
+        )
 
     def told(self, steps: int) -> dict[str, Any]:
         """What the summary says of the cost; ε where δ is known."""
-        event: PrivacyEvent = record_event(self.params, steps)
+        event: PrivacyEvent = record_event(self.params, self.params.releases(steps))
         about: dict[str, Any] = {
             "noise_multiplier": event.noise_multiplier,
             "clip_norm": event.clip_norm,

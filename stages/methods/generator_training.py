@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -63,6 +63,21 @@ class Generator(Protocol):
 
         A family with samplers also takes `sampler` and `steps`. All noise comes from `generator`, on the CPU.
         """
+
+
+@runtime_checkable
+class MeanMatching(Generator, Protocol):
+    """A family that looks at the images once, by sums over each class, and is trained on these alone.
+
+    No part of it sees images. `class_sums` has length ≤ `limit` for one record, or for all of one person.
+    """
+
+    def class_sums(
+        self, weights: Weights, images: ImageRows, labels: Tensor, *, limit: float, people: Tensor | None
+    ) -> Tensor: ...
+
+    def targets(self, sums: Tensor, *, limit: float, noise: float) -> dict[str, Tensor]:
+        """Weights that are not trained, from the sums, each with noise of this standard deviation."""
 
 
 @dataclass(frozen=True)

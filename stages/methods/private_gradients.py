@@ -77,7 +77,8 @@ def private_gradients(
 
         def gradient(part: Part, weights: Weights, names: Sequence[str]) -> tuple[Sequence[Tensor], Tensor | None]:
             if not part.sees_images:
-                return _public_gradient(family, part, weights, names, num_classes, mechanism, public_of(step))
+                count = max(1, round(mechanism.expected_size))
+                return _public_gradient(family, part, weights, names, num_classes, count, public_of(step))
             others = {name: tensor.detach() for name, tensor in weights.items() if name not in set(names)}
 
             def loss(own: Weights, image: Tensor, label: Tensor, mine: Draws) -> Tensor:
@@ -99,6 +100,20 @@ def private_gradients(
     return gradients
 
 
+def public_gradients(
+    family: Generator, num_classes: int, batch_size: int, public_of: Callable[[int], torch.Generator]
+) -> Callable[[int], PartGradient]:
+    """For a family none of whose parts sees images: on labels drawn uniformly, which cost nothing."""
+
+    def gradients(step: int) -> PartGradient:
+        def gradient(part: Part, weights: Weights, names: Sequence[str]) -> tuple[Sequence[Tensor], Tensor | None]:
+            return _public_gradient(family, part, weights, names, num_classes, batch_size, public_of(step))
+
+        return gradient
+
+    return gradients
+
+
 def example_loss(losses: Losses, weights: Weights, image: Tensor, label: Tensor, draws: Draws) -> Tensor:
     """The loss of one example, which `torch.func` differentiates: the mean over its draws, [K, …] each."""
     times = next(iter(draws.values())).shape[0]
@@ -111,10 +126,9 @@ def _public_gradient(
     weights: Weights,
     names: Sequence[str],
     num_classes: int,
-    mechanism: GaussianMechanism,
+    count: int,
     generator: torch.Generator,
 ) -> tuple[Sequence[Tensor], None]:
-    count = max(1, round(mechanism.expected_size))
     home = weights[names[0]].device
     labels = torch.randint(num_classes, (count,), generator=generator).to(home)
     draws = {name: tensor.to(home) for name, tensor in drawn(family.draws, count, generator).items()}

@@ -19,6 +19,7 @@ from stages.train_generator import train_generator
 QUICK = {
     "ddpm": {"family": "ddpm", "base_width": 8, "multipliers": "1,2", "dropout": 0.2, "batch_size": 8},
     "vae": {"family": "vae", "filters": 4, "hidden_size": 16, "batch_size": 8},
+    "merf": {"family": "merf", "features": 20, "filters": 4, "hidden_size": 16, "batch_size": 8},
     "gan": {"family": "gan", "filters": 4, "latent_size": 4, "batch_size": 8},
 }
 

@@ -35,7 +35,10 @@ def test_the_share_of_the_data_is_rounded_and_never_nothing(fraction, n, expecte
         ({"family": "vae", "base_width": 16}, "--base-width goes with --family ddpm; found --family vae"),
         ({"family": "gan", "timesteps": 10}, "--timesteps goes with --family ddpm; found --family gan"),
         ({"beta": 1.0}, "--beta goes with --family vae; found --family ddpm"),
-        ({"family": "ddpm", "latent_size": 3}, "--latent-size goes with --family gan or vae; found --family ddpm"),
+        (
+            {"family": "ddpm", "latent_size": 3},
+            "--latent-size goes with --family gan or merf or vae; found --family ddpm",
+        ),
         ({"family": "vae", "r1": 0.1}, "--r1 goes with --family gan"),
         ({"noise_multiplicity": 4}, "--noise-multiplicity goes with --noise-multiplier or --target-epsilon"),
         ({"epochs": 1, "steps": 1}, "--epochs and --steps exclude each other"),
@@ -51,7 +54,7 @@ def test_the_share_of_the_data_is_rounded_and_never_nothing(fraction, n, expecte
         ({"learning_rate": 0}, "--learning-rate"),
         ({"timesteps": 1}, "--timesteps"),
         ({"family": "vae", "beta": -1}, "--beta"),
-        ({"family": "flow"}, "--family must be one of ddpm, gan, vae; found 'flow'"),
+        ({"family": "flow"}, "--family must be one of ddpm, gan, merf, vae; found 'flow'"),
     ],
 )
 def test_a_wrong_parameter_is_named(values, said):

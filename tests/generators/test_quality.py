@@ -44,6 +44,6 @@ def test_an_untrained_generator_does_not(recognised):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "least"), [("ddpm", 0.8), ("vae", 0.9), ("gan", 0.85)])
+@pytest.mark.parametrize(("family", "least"), [("ddpm", 0.8), ("vae", 0.9), ("gan", 0.85), ("merf", 0.75)])
 def test_the_small_scale_of_each_family(recognised, family, least):
     assert recognised(count=300, family=family) >= least

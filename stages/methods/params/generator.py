@@ -115,6 +115,10 @@ class GeneratorTraining(Effort):
         assert self.epochs is not None  # check saw to it
         return self.epochs * -(-num_examples // self.batch_size)
 
+    def releases(self, steps: int) -> int:
+        """How often images are looked at under noise in so many steps: once in each."""
+        return steps
+
     def num_examples(self, available: int) -> int:
         """ρ·n, rounded, and never none."""
         return max(1, int(self.data_fraction * available + 0.5))
