@@ -27,7 +27,8 @@ NOISE = [
 WHOLE = [
     "dp-fedavg", "dp-fedavg-blur", "dp-fedavg-blurs", "dp-fedsam", "dp-fedsam-moved", "dp-fedsam-secure",
     "dp-fedsam-topk", "dp-sgd", "dp-sgd-fedprox", "dp-sgd-scaffold", "fed-smp-moved", "fed-smp-randk", "fed-smp-topk",
-    "feddm-dp", "fedlap-dp", "fedlap-dp-one-client", "fedssyn-dp", "fedssyn-dp-steps", "psg",
+    "feddm-dp", "fedlap-dp", "fedlap-dp-one-client", "fedssyn-dp", "fedssyn-dp-steps", "fedssyn-merf",
+    "psg",
 ]  # fmt: skip
 RECORDS = [
     "one record more", "a record of a class that nobody had", "an outlier", "an image that cannot be decoded",
