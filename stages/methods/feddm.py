@@ -21,6 +21,7 @@ from torch.func import functional_call
 from stages.methods.params.feddm import FedDmEncoding
 from stages.methods.private_gradients import SecretStreams
 from stages.methods.surrogate_nets import (
+    Examples,
     ImageDescent,
     LabelledSet,
     Matched,
@@ -133,21 +134,21 @@ class _Embedding(nn.Module):
 class BatchMeans:
     """Means over a random batch of each class (line 13)."""
 
-    def __init__(self, module: Net, data: LabelledSet, batch_size: int, generator: torch.Generator) -> None:
-        self._module, self._size, self._generator = module, batch_size, generator
-        self._classes = {label: data.of_class(label) for label in data.classes()}
+    def __init__(self, module: Net, data: Examples, batch_size: int, generator: torch.Generator) -> None:
+        self._module, self._data, self._size, self._generator = module, data, batch_size, generator
+        self._classes = {label: data.rows_of(label) for label in data.classes()}
 
     def __call__(self, weights: Weights, look: int) -> dict[int, Tensor]:  # noqa: ARG002  (as `RealMeans` has it)
-        batches = {label: self._batch(data) for label, data in self._classes.items()}
+        batches = {label: self._batch(rows) for label, rows in self._classes.items()}
         with torch.no_grad():
-            found = embedded(self._module, weights, torch.cat(list(batches.values())))
+            found = embedded(self._module, weights, self._data.images[torch.cat(list(batches.values()))])
         parts = torch.split(found, [len(batch) for batch in batches.values()])
         return {label: part.mean(dim=0) for label, part in zip(batches, parts, strict=True)}
 
-    def _batch(self, data: LabelledSet) -> Tensor:
-        if len(data) <= self._size:
-            return data.images
-        return data.images[torch.randperm(len(data), generator=self._generator)[: self._size].to(data.images.device)]
+    def _batch(self, rows: Tensor) -> Tensor:
+        if len(rows) <= self._size:
+            return rows
+        return rows[torch.randperm(len(rows), generator=self._generator)[: self._size].to(rows.device)]
 
 
 class NoisyMeans:
@@ -162,7 +163,7 @@ class NoisyMeans:
     def __init__(
         self,
         module: Net,
-        data: LabelledSet,
+        data: Examples,
         *,
         num_classes: int,
         sampling_rate: float,
@@ -173,7 +174,7 @@ class NoisyMeans:
     ) -> None:
         self._module, self._data, self._num_classes, self._units = module, data, num_classes, units
         self._rate, self._share, self._mechanism, self._streams = sampling_rate, count_share, mechanism, streams
-        self._places = places_of(data.images)
+        self._places = np.full(len(data), -1, np.int64)  # of the records that were drawn so far
         self._counts = torch.zeros(num_classes, dtype=torch.float64)
         self._looks = 0
 
@@ -181,10 +182,10 @@ class NoisyMeans:
         """Each look has its own coins and its own noise: to ask again for one would be another release."""
         data, clip = self._data, self._mechanism.clip_norm
         drawn_rows, people = self._streams.sample(look, self._rate, len(data), self._units)
-        rows = drawn_rows.to(data.labels.device)
+        batch = data.take(drawn_rows.to(data.labels.device))
         total = clipped_class_sums(
-            self._module, weights, LabelledSet(data.images[rows], data.labels[rows]), num_classes=self._num_classes,
-            clip_norm=clip, count_share=self._share, places=self._places[drawn_rows.numpy()], people=people,
+            self._module, weights, batch, num_classes=self._num_classes, clip_norm=clip, count_share=self._share,
+            places=self._places_of(drawn_rows, batch.images), people=people,
         )  # fmt: skip
         released = noisy_mean({"sums": total.numpy()}, self._mechanism, self._streams.noise.at(look))["sums"]
         sums = torch.from_numpy(released).double() * self._mechanism.expected_size
@@ -193,6 +194,13 @@ class NoisyMeans:
         counts = self._counts / self._looks
         home = data.labels.device
         return {label: (sums[label, :-1] / counts[label]).float().to(home) for label in self.present()}
+
+    def _places_of(self, rows: Tensor, images: Tensor) -> NDArray[np.int64]:
+        numbers = rows.numpy()
+        new = self._places[numbers] < 0
+        self._places[numbers[new]] = places_of(images[torch.from_numpy(new).to(images.device)])
+        found: NDArray[np.int64] = self._places[numbers]
+        return found
 
     def present(self) -> list[int]:
         """The classes that stand out of the noise of the counts so far: a guess that the releases cover, and no more.

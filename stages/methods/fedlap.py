@@ -20,6 +20,7 @@ from stages.methods.private_gradients import SecretStreams
 from stages.methods.private_local_training import example_loss
 from stages.methods.row_cosines import RowCosines, flat, shaped
 from stages.methods.surrogate_nets import (
+    Examples,
     ImageDescent,
     LabelledSet,
     Matched,
@@ -189,30 +190,32 @@ class BatchGradient:
     first point, where all walks begin, once for all of them.
     """
 
-    def __init__(self, module: nn.Module, data: LabelledSet, batch_size: int, generator: torch.Generator) -> None:
-        self._module, self._size, self._generator = module, batch_size, generator
-        self._groups: dict[int | None, LabelledSet] = {None: data}
+    def __init__(self, module: nn.Module, data: Examples, batch_size: int, generator: torch.Generator) -> None:
+        self._module, self._data, self._size, self._generator = module, data, batch_size, generator
+        self._groups: dict[int | None, Tensor] = {None: torch.arange(len(data), device=data.labels.device)}
         self._known: dict[int | None, list[tuple[Weights, Weights]]] = {}
 
     def __call__(self, point: Point, group: int | None) -> Weights:
-        data = self._groups.get(group)
-        if data is None and group is not None:
-            data = self._groups.setdefault(group, self._groups[None].of_class(group))
-        assert data is not None  # group None is always there
-        if len(data) > self._size:
-            rows = torch.randperm(len(data), generator=self._generator)[: self._size].to(data.labels.device)
-            batch = LabelledSet(point.transformation(data.images[rows]), data.labels[rows])
-            return gradient(self._module, point.weights, batch)
+        if group is not None and group not in self._groups:
+            self._groups[group] = self._data.rows_of(group)
+        rows = self._groups[group]
+        if len(rows) > self._size:
+            drawn = torch.randperm(len(rows), generator=self._generator)[: self._size].to(rows.device)
+            return self._gradient(point, rows[drawn])
+        if point.transformation is not unchanged:
+            return self._gradient(point, rows)
         known = self._known.setdefault(group, [])
-        seen = point.transformation(data.images)
-        if seen is data.images:
-            for weights, found in known:
-                if weights is point.weights:
-                    return found
-        found = gradient(self._module, point.weights, LabelledSet(seen, data.labels))
-        if seen is data.images:
-            known[1:] = [(point.weights, found)]  # beside the first
+        for weights, found in known:
+            if weights is point.weights:
+                return found
+        found = self._gradient(point, rows)
+        known[1:] = [(point.weights, found)]  # beside the first
         return found
+
+    def _gradient(self, point: Point, rows: Tensor) -> Weights:
+        batch = self._data.take(rows)
+        seen = LabelledSet(point.transformation(batch.images), batch.labels)
+        return gradient(self._module, point.weights, seen)
 
 
 class NoisyGradient:
@@ -225,7 +228,7 @@ class NoisyGradient:
     def __init__(
         self,
         module: nn.Module,
-        data: LabelledSet,
+        data: Examples,
         *,
         sampling_rate: float,
         mechanism: GaussianMechanism,
@@ -310,12 +313,12 @@ def calibrated_radius(
     return min(params.radius, min(points, key=lambda point: point.real_loss).distance), points
 
 
-def layer_norms(module: nn.Module, real: LabelledSet) -> Tensor:
+def layer_norms(module: nn.Module, real: Examples) -> Tensor:
     """‖∇L(w, D)‖ of each parameter tensor at the model's weights, for Eq. 18."""
     weights = start_weights(module)
     total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     for first in range(0, len(real), _CHUNK):
-        batch = LabelledSet(real.images[first : first + _CHUNK], real.labels[first : first + _CHUNK])
+        batch = real.take(slice(first, first + _CHUNK))
         for name, part in gradient(module, weights, batch).items():
             total[name] += part * (len(batch) / len(real))
     return torch.stack([torch.linalg.vector_norm(part) for part in total.values()])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from stages.methods.image_rows import ImageRows
 from stages.methods.params.surrogates import LARGEST_PIXEL
 from stages.nets.attention import plain_attention
 from stages.nets.state import trained
@@ -22,21 +23,33 @@ Weights = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledSet:
-    """Images as a network takes them, [n, c, h, w], and their labels, [n]."""
+class Examples:
+    """A client's data: images that need not be in memory, and their labels, [n]."""
 
-    images: Tensor
+    images: ImageRows
     labels: Tensor
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def of_class(self, label: int) -> LabelledSet:
-        rows = self.labels == label
+    def take(self, rows: Tensor | slice) -> LabelledSet:
         return LabelledSet(self.images[rows], self.labels[rows])
+
+    def rows_of(self, label: int) -> Tensor:
+        return (self.labels == label).nonzero().flatten()
 
     def classes(self) -> list[int]:
         return [int(label) for label in torch.unique(self.labels)]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledSet(Examples):
+    """Images as a network takes them, [n, c, h, w], and their labels."""
+
+    images: Tensor
+
+    def of_class(self, label: int) -> LabelledSet:
+        return self.take(self.rows_of(label))
 
 
 def start_weights(module: nn.Module) -> Weights:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from stages.methods.feddm import NoisyMeans
     from stages.methods.fedlap import NoisyGradient
-    from stages.methods.surrogate_nets import LabelledSet
+    from stages.methods.surrogate_nets import Examples
     from stages.nets.net import Net
 
 
@@ -56,7 +56,7 @@ class PrivateSurrogate:
         context = training_context(metadata)
         return cls(params, reserve(key, context=context, data=data, events=[event], beside=beside), tuple(earlier))
 
-    def gradient(self, module: Net, data: LabelledSet, units: Tensor | None) -> NoisyGradient:
+    def gradient(self, module: Net, data: Examples, units: Tensor | None) -> NoisyGradient:
         from stages.methods.fedlap import NoisyGradient
 
         assert self.params.sampling_rate is not None  # checked
@@ -69,7 +69,7 @@ class PrivateSurrogate:
             streams=secret_streams(self.spending),
         )
 
-    def means(self, module: Net, data: LabelledSet, units: Tensor | None, num_classes: int) -> NoisyMeans:
+    def means(self, module: Net, data: Examples, units: Tensor | None, num_classes: int) -> NoisyMeans:
         from stages.methods.feddm import NoisyMeans
 
         assert self.params.sampling_rate is not None and isinstance(self.params, FedDmEncoding)  # checked
