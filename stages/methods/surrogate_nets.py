@@ -63,22 +63,55 @@ def applied(module: nn.Module, weights: Mapping[str, Tensor], images: Tensor) ->
         return functional_call(module, dict(weights), (images,))
 
 
-def mean_loss(module: nn.Module, weights: Mapping[str, Tensor], batch: LabelledSet) -> Tensor:
+def pieces(count: int, size: int | None) -> list[slice]:
+    """The rows of a batch, `size` at a time, or all at once."""
+    step = size or max(1, count)
+    return [slice(first, first + step) for first in range(0, count, step)]
+
+
+def mean_loss(
+    module: nn.Module, weights: Mapping[str, Tensor], batch: LabelledSet, *, micro_batch: int | None = None
+) -> Tensor:
+    if micro_batch is not None and len(batch) > micro_batch:
+        parts = [batch.take(rows) for rows in pieces(len(batch), micro_batch)]
+        return torch.stack([mean_loss(module, weights, part) * (len(part) / len(batch)) for part in parts]).sum()
     return nn.functional.cross_entropy(applied(module, weights, batch.images), batch.labels)
 
 
-def gradient(module: nn.Module, weights: Mapping[str, Tensor], batch: LabelledSet, *, graph: bool = False) -> Weights:
+def gradient(
+    module: nn.Module,
+    weights: Mapping[str, Tensor],
+    batch: LabelledSet,
+    *,
+    graph: bool = False,
+    micro_batch: int | None = None,
+) -> Weights:
     """∇_w of the mean loss of the batch. With `graph` it can itself be differentiated, with respect to the images."""
-    return loss_and_gradient(module, weights, batch, graph=graph)[1]
+    return loss_and_gradient(module, weights, batch, graph=graph, micro_batch=micro_batch)[1]
 
 
 def loss_and_gradient(
-    module: nn.Module, weights: Mapping[str, Tensor], batch: LabelledSet, *, graph: bool = False
+    module: nn.Module,
+    weights: Mapping[str, Tensor],
+    batch: LabelledSet,
+    *,
+    graph: bool = False,
+    micro_batch: int | None = None,
 ) -> tuple[Tensor, Weights]:
+    """With `micro_batch` the sum over pieces of the batch, which has no graph: it would hold all of them."""
+    if micro_batch is not None and len(batch) > micro_batch:
+        total, sums = torch.zeros((), device=batch.labels.device), {n: torch.zeros_like(w) for n, w in weights.items()}
+        for rows in pieces(len(batch), micro_batch):
+            part = batch.take(rows)
+            share = len(part) / len(batch)
+            value, found = loss_and_gradient(module, weights, part)
+            total = total + share * value
+            sums = {name: sums[name].add_(found[name], alpha=share) for name in sums}
+        return total, sums
     leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
     loss = mean_loss(module, leaves, batch)
-    found = torch.autograd.grad(loss, list(leaves.values()), create_graph=graph)
-    return loss.detach(), dict(zip(leaves, found, strict=True))
+    found = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values()), create_graph=graph), strict=True))
+    return loss.detach(), found
 
 
 def stepped(weights: Mapping[str, Tensor], direction: Mapping[str, Tensor], rate: float) -> Weights:

@@ -272,7 +272,7 @@ def _match(
     units = None if params.unit != "person" or content.units is None else torch.from_numpy(content.units)
     if isinstance(params, FedDmEncoding):
         means = (
-            feddm.BatchMeans(module, data, params.batch_size, generator("batches"))
+            feddm.BatchMeans(module, data, params.batch_size, generator("batches"), micro_batch=params.micro_batch)
             if private is None
             else private.means(module, data, units, shape.num_classes)
         )
@@ -286,7 +286,7 @@ def _match(
     assert isinstance(params, FedLapEncoding)
     rate = params.rate(round)
     real = (
-        fedlap.BatchGradient(module, data, params.batch_size, generator("batches"))
+        fedlap.BatchGradient(module, data, params.batch_size, generator("batches"), micro_batch=params.micro_batch)
         if private is None
         else private.gradient(module, data, units)
     )
@@ -303,6 +303,6 @@ def _match(
     )
     also = {"radius": np.array(radius, np.float32)}
     if params.calibrate:
-        also["norms"] = fedlap.layer_norms(module, data).cpu().numpy()
+        also["norms"] = fedlap.layer_norms(module, data, micro_batch=params.micro_batch).cpu().numpy()
     measured = {"radius": radius, "curve": [asdict(point) for point in curve], "matching_loss": matched.losses}
     return matched, measured, also

@@ -10,9 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = (
-    "rounds", "artifact_files", "audit_speed", "aggregate_memory", "command_start", "private_generator_step",
-    "clipped_gradient", "plugin_layers", "sam_step", "surrogate_step", "secure_aggregation", "tofu_encoding",
-    "tofu_files", "tofu_baselines", "fashion_accuracy", "fashion_fedssyn", "fashion_surrogates",
+    "rounds", "artifact_files", "audit_speed", "aggregate_memory", "streamed_memory", "command_start",
+    "private_generator_step", "clipped_gradient", "plugin_layers", "sam_step", "surrogate_step", "secure_aggregation",
+    "tofu_encoding", "tofu_files", "tofu_baselines", "fashion_accuracy", "fashion_fedssyn", "fashion_surrogates",
 )  # fmt: skip
 # Several seconds each, even in their smallest form.
 LONG = {
