@@ -62,6 +62,15 @@ def test_it_runs_with_its_servers(smoke, name):
     check(smoke(name))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_memory_is_flat_from_ten_thousand_to_two_hundred_thousand_images(benchmark, tmp_path):
+    setting = benchmark("measuring").Setting(folder=tmp_path)
+    for row in benchmark("streamed_memory").measure(setting):
+        print(f"{row.what}: {row.ours}; {row.against}: {row.theirs}")
+        assert row.met, row
+
+
 def test_all_are_tested(benchmark):
     assert sorted(NAMES + WITH_SERVERS) == sorted(benchmark("run").NAMES)
 
