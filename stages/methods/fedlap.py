@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from stages.methods.augmentation import Transformation, drawn_transformation, unchanged
+from stages.methods.image_rows import pieces
 from stages.methods.params.fedlap import FedLapEncoding
 from stages.methods.private_gradients import SecretStreams
 from stages.methods.private_local_training import example_loss
@@ -29,7 +30,6 @@ from stages.methods.surrogate_nets import (
     gradient,
     loss_and_gradient,
     mean_loss,
-    pieces,
     start_weights,
     stepped,
 )

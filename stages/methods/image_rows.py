@@ -31,3 +31,9 @@ class ImageArray(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: Any, /) -> NDArray[np.uint8]: ...
+
+
+def pieces(count: int, size: int | None) -> list[slice]:
+    """The rows of a batch, `size` at a time, or all at once."""
+    step = size or max(1, count)
+    return [slice(first, first + step) for first in range(0, count, step)]

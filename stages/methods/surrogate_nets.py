@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from stages.methods.image_rows import ImageRows
+from stages.methods.image_rows import ImageRows, pieces
 from stages.methods.params.surrogates import LARGEST_PIXEL
 from stages.nets.attention import plain_attention
 from stages.nets.state import trained
@@ -61,12 +61,6 @@ def start_weights(module: nn.Module) -> Weights:
 def applied(module: nn.Module, weights: Mapping[str, Tensor], images: Tensor) -> Any:
     with plain_attention():
         return functional_call(module, dict(weights), (images,))
-
-
-def pieces(count: int, size: int | None) -> list[slice]:
-    """The rows of a batch, `size` at a time, or all at once."""
-    step = size or max(1, count)
-    return [slice(first, first + step) for first in range(0, count, step)]
 
 
 def mean_loss(
