@@ -21,7 +21,7 @@ from stages.hyperparameters import PluginRecord, stated
 from stages.methods.params.encoding import DeltaEncoding
 from stages.methods.params.synthesis import Synthesis
 from stages.nets.params import SHAPE, network_params
-from stages.plugins import records
+from stages.plugins import missing, records, refuse_missing
 from stages.registry import ENCODERS, GENERATORS, NETWORKS, RULES
 
 _LIBRARIES = {"fedsynth", "torch", "numpy", "scipy", "pyarrow", "pillow", "diffusers", "cryptography"}
@@ -34,12 +34,17 @@ _VERSION = re.compile(
 
 
 def undeclared(metadata: Metadata) -> str | None:
-    """What the metadata say that their stage does not declare, in words; None if nothing."""
+    """What the metadata say that their stage does not declare, in words; None if nothing.
+
+    Nothing is known of what a plug-in declares that is not loaded: `stages.plugins.missing` says so.
+    """
     for name, version in metadata.versions.items():
         if name not in _LIBRARIES or not _VERSION.fullmatch(version):
             return f"its versions name {name!r}, which made no file of fedsynth"
     if metadata.arithmetic is not None and "torch" not in metadata.versions:
         return "it names a processor, but torch, whose results depend on that, did not make it"
+    if missing(metadata.params) is not None:
+        return None
     stage, method, kind, plugins = metadata.stage, metadata.method, metadata.kind, records()
     if metadata.custody == "outbound":
         methods = _methods(stage, kind, plugins)
@@ -78,6 +83,7 @@ def _of_server(stage: str) -> tuple[str, ...]:
 def check_params(path: Path, metadata: Metadata) -> None:
     """Refuse a file from somebody else with parameters that its stage does not declare, before any is used."""
     if metadata.custody in ("outbound", "downlink"):
+        refuse_missing(path, metadata.params)
         wrong = _misspelt(metadata.stage, metadata.method, canonical_json(dict(metadata.params)), records())
         if wrong is not None:
             raise InputError(f"{path}: {wrong}. Leave it out.")

@@ -31,6 +31,10 @@ VARIABLE = "FEDSYNTH_PLUGINS"
 _NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
+class MissingPluginError(InputError):
+    """A file was made with a plug-in that is not loaded here, or with another version of it."""
+
+
 @dataclass(frozen=True)
 class Plugin:
     """`name` as the operator gave it, a path made absolute; `record` as artifacts state it."""
@@ -108,6 +112,28 @@ def require(record: str) -> None:
         if plugin.record.name == wanted.name:
             raise UsageError(f"the plug-in {wanted.name} is {wanted}, but the one that is loaded is {plugin.record}.")
     raise UsageError(f"the plug-in {wanted} is needed. Name it with --plugin, or in {VARIABLE}.")
+
+
+def missing(params: Mapping[str, Any]) -> PluginRecord | None:
+    """The plug-in that a file was made with, by its parameters, and that is not loaded here.
+
+    A record that is none is left to the check of parameters.
+    """
+    for name in ("plugin", "net_plugin"):
+        with contextlib.suppress(ValueError):
+            record = PluginRecord.parse(params.get(name))
+            if all(plugin.record != record for plugin in _loaded):
+                return record
+    return None
+
+
+def refuse_missing(path: Path, params: Mapping[str, Any]) -> None:
+    """Refuse a file that was made with a plug-in that is not loaded."""
+    if (record := missing(params)) is not None:
+        try:
+            require(str(record))
+        except UsageError as error:
+            raise MissingPluginError(f"{path}: {error}") from error
 
 
 # What is run, and the record of it.

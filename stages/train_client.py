@@ -109,9 +109,7 @@ def train_client(
         try:
             refuse_pieces(module.train())
         except ValueError as error:
-            raise UsageError(
-                f"--micro-batch: {error}. Leave it out, or use a network with group norm (init-model --norm group)."
-            ) from error
+            raise UsageError(f"--micro-batch: {error}.") from error
     private = None
     ways: dict[str, list[str]] = {}
     if isinstance(params, BatchTraining) and params.is_private:

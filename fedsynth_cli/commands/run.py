@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedsynth_cli.console import Output, human_bytes, show, table
 from fedsynth_cli.options import Json, OutOrUrl, Quiet, RecipePreset, Rounds, Seed, Setting
+from stages.plugins import sources
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -129,7 +131,8 @@ def _show(console: Console, summary: dict[str, Any]) -> None:
     )
     out = summary["out"]
     console.print(f"Pictures: {out}/metrics/curve.png, {out}/simulation/partition.png", soft_wrap=True)
-    console.print(f"See what left the clients: fedsynth audit {out}", soft_wrap=True)
+    plugins = "".join(f" --plugin {shlex.quote(name)}" for name in sources())
+    console.print(f"See what left the clients: fedsynth audit {out}{plugins}", soft_wrap=True)
 
 
 def _thinned(rows: list[list[Any]]) -> list[list[Any]]:

@@ -29,6 +29,7 @@ from stages.audit.signatures import check_anchor, check_envelopes
 from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subject
 from stages.audit.surrounding_files import Given, Shelf
+from stages.plugins import missing
 from stages.words import counted
 
 
@@ -150,6 +151,10 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
                 fail("events", one.path, what)
             if private is not None and (found := copied(one.prints, private, one.metadata)) is not None:
                 fail("images", one.path, found)
+            if (plugin := missing(one.metadata.params)) is not None:
+                result.needs(
+                    "params", one.path, f"the plug-in {plugin.name}, sha256:{plugin.sha256[:12]}…, by --plugin"
+                )
             if (needed := common.rounds.needs(one)) is not None:
                 result.needs("tensors", one.path, needed)
             for check, what in common.rounds.check(one, secret, place.key):

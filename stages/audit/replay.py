@@ -33,6 +33,7 @@ from stages.audit.snapshot import Snapshot
 from stages.audit.surrounding_files import Given, Kept, Shelf
 from stages.charging.spending import charged_to_copy
 from stages.execution.versions import recorded_versions, versions
+from stages.plugins import MissingPluginError, refuse_missing
 
 if TYPE_CHECKING:
     from stages.execution.torch_setup import Device
@@ -141,8 +142,9 @@ class Replay:
         charged = len(spend.read_charged(spend.beside(self._home.key)))
         needs = self._needs(metadata)
         try:
+            refuse_missing(path, metadata.params)
             made = self._made(recipe, folder / path.name)
-        except UnreplayableError as error:
+        except (UnreplayableError, MissingPluginError) as error:
             return Replayed(path, "not replayable", str(error))
         except FedsynthError as error:
             if needs and isinstance(error, VerificationError):  # of the spend ledger, which knows the other bits

@@ -22,7 +22,7 @@ from stages.data.png import encode_png
 from stages.data.streamed import StreamedImages, StreamedRows, decoded, streamed_rows
 
 _CACHE_BYTES = 1 << 30
-_STREAMED_BYTES = 128 << 20  # of a file whose images are not all held in memory for a training
+_STREAMED_BYTES = 16 << 20  # of a file whose images are not all held in memory; about three times as much would be
 
 Images = NDArray[np.uint8] | StreamedImages
 LabelledRows = LabelledImages | StreamedRows
@@ -59,7 +59,8 @@ class StreamedDataset:
     blank: bool  # what cannot be decoded is black
 
 
-_Entry = SealedDataset | LoadedDataset | DescribedDataset | StreamedDataset
+Dataset = LoadedDataset | StreamedDataset
+_Entry = SealedDataset | DescribedDataset | Dataset
 
 
 class _Cache:
@@ -138,17 +139,20 @@ def load_dataset(path: Path) -> LoadedDataset:
     return _cache.loaded(path, blank=False)
 
 
+def open_dataset(path: Path, *, blank: bool = False) -> Dataset:
+    """As `load_dataset`, for who takes some images at a time: those of a large file stay in it."""
+    return _cache.streamed(path, blank=blank) if _is_large(path) else _cache.loaded(path, blank=blank)
+
+
 def load_described(
     paths: Sequence[Path], described: Sequence[DescribedDataset], *, blank: bool = False
-) -> list[LoadedDataset | StreamedDataset]:
+) -> list[Dataset]:
     """The datasets that were described before, the large ones streamed; one that is another file by now is refused.
 
     With `blank`, for what promises an ε, an image that cannot be decoded is black, without a word: a refusal because of
     one record would be an output too (privacy contract, rule 11).
     """
-    datasets = [
-        _cache.streamed(path, blank=blank) if _is_large(path) else _cache.loaded(path, blank=blank) for path in paths
-    ]
+    datasets = [open_dataset(path, blank=blank) for path in paths]
     for path, loaded, before in zip(paths, datasets, described, strict=True):
         if loaded.sha256 != before.sha256:
             raise InputError(f"{path} was replaced while it was being read. Run the command again.")
@@ -174,13 +178,13 @@ def save_dataset(path: Path, content: LabelledImages, metadata: Metadata, *, for
     return dataset_file.write(path, pngs, content.labels, metadata, units=content.units, force=force)
 
 
-def joined(datasets: Sequence[LoadedDataset | StreamedDataset]) -> tuple[Images, NDArray[np.int64]]:
+def joined(datasets: Sequence[Dataset]) -> tuple[Images, NDArray[np.int64]]:
     """The images and labels of several datasets, one after the other."""
     return _rows_of(datasets, [None] * len(datasets))
 
 
 def joined_people(
-    datasets: Sequence[LoadedDataset | StreamedDataset],
+    datasets: Sequence[Dataset],
 ) -> tuple[Images, NDArray[np.int64], NDArray[np.int64]]:
     """As `joined`, and whose each row is; a row of a file that does not say so is somebody's of its own.
 
@@ -195,13 +199,13 @@ def joined_people(
 
 
 def joined_for(
-    datasets: Sequence[LoadedDataset | StreamedDataset], unit: str | None
+    datasets: Sequence[Dataset], unit: str | None
 ) -> tuple[Images, NDArray[np.int64], NDArray[np.int64] | None]:
     """The rows that a differentially private stage sees, and whose they are where people are protected."""
     return joined_people(datasets) if unit == dataset_file.PERSON else (*joined_once(datasets), None)
 
 
-def joined_once(datasets: Sequence[LoadedDataset | StreamedDataset]) -> tuple[Images, NDArray[np.int64]]:
+def joined_once(datasets: Sequence[Dataset]) -> tuple[Images, NDArray[np.int64]]:
     """As `joined`, but a record that is in several files counts once, silently (privacy contract, rules 11 and 33).
 
     Twice in the data it would move a sum by twice the clip. Of each row there are as many as in the file that has most
@@ -225,9 +229,7 @@ def joined_once(datasets: Sequence[LoadedDataset | StreamedDataset]) -> tuple[Im
     return _rows_of(datasets, kept)
 
 
-def _rows_of(
-    datasets: Sequence[LoadedDataset | StreamedDataset], kept: Sequence[NDArray[np.int64] | None]
-) -> tuple[Images, NDArray[np.int64]]:
+def _rows_of(datasets: Sequence[Dataset], kept: Sequence[NDArray[np.int64] | None]) -> tuple[Images, NDArray[np.int64]]:
     """Those rows of each dataset, or all; what is in memory already is not copied if it is all there is."""
     contents = [dataset.content for dataset in datasets]
     labels = np.concatenate([c.labels if r is None else c.labels[r] for c, r in zip(contents, kept, strict=True)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +13,7 @@ from artifacts.errors import InputError
 from artifacts.formats import dataset_file
 from artifacts.formats.dataset_stream import DatasetStream, ImageReader
 from stages.data.png import decode_png
-
-
-class ImageArray(Protocol):
-    """An array of images, or what is indexed like one."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: Any, /) -> NDArray[np.uint8]: ...
+from stages.methods.image_rows import ImageArray
 
 
 class StreamedImages:

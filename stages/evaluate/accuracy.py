@@ -15,8 +15,7 @@ from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.kinds import Custody
 from artifacts.publish import prepare
 from artifacts.writing import atomic, locks
-from stages.data.dataset_images import LoadedDataset, load_dataset
-from stages.data.images import to_pixels
+from stages.data.dataset_images import Dataset, open_dataset
 from stages.execution.progress import Report, Summary, silent
 from stages.models.file import check_images_fit, network_of, read_model, round_of, to_module
 from stages.nets.params import InputShape
@@ -45,7 +44,7 @@ def evaluate(
     """Write the metrics. They are private if the data is."""
     if picture is not None and curve is None:
         raise UsageError("--picture needs --curve, whose rows it draws.")
-    dataset = load_dataset(data)
+    dataset = open_dataset(data)
     # Numbers computed from private data are private themselves.
     custody: Custody = "private" if dataset.metadata.custody == "private" else "public"
     for path in (out, curve, picture, confusion):
@@ -56,13 +55,14 @@ def evaluate(
 
     import torch
 
+    from stages.data.device_images import DeviceImages
     from stages.execution.torch_setup import set_up
     from stages.methods.scores import score
 
     where = set_up(device)
     scores = score(
         to_module(trained, where),
-        torch.from_numpy(to_pixels(content.images)).to(where),
+        DeviceImages(content.images, where),
         torch.from_numpy(content.labels).to(where),
         num_classes=shape.num_classes,
         batch_size=batch_size,
@@ -95,7 +95,7 @@ def evaluate(
     return {"out": str(out), **metrics}
 
 
-def read_fitting_model(model: Path, data: Path, dataset: LoadedDataset) -> tuple[TensorArtifact, InputShape]:
+def read_fitting_model(model: Path, data: Path, dataset: Dataset) -> tuple[TensorArtifact, InputShape]:
     """The model and what it takes; `dataset` is what `data` holds, and has images that fit."""
     trained = read_model(model)
     _, shape = network_of(trained.metadata, model)

@@ -18,8 +18,7 @@ from artifacts.errors import InputError
 from artifacts.places import RunFolder
 from artifacts.publish import prepare_private
 from artifacts.writing import atomic
-from stages.data.dataset_images import LoadedDataset, load_dataset
-from stages.data.images import to_pixels
+from stages.data.dataset_images import Dataset, open_dataset
 from stages.evaluate.heterogeneity import server_models
 from stages.execution.progress import Report, Summary, silent
 from stages.models.file import check_images_fit, network_of, read_model, to_module
@@ -48,9 +47,9 @@ def evaluate_gap(
     prepare_private(out)
     folder = RunFolder(run)
     models = server_models(folder, rounds)
-    train = [(path, load_dataset(path)) for path in _data(folder)]
+    train = [(path, open_dataset(path)) for path in _data(folder)]
     test = folder.root / TEST
-    tested = load_dataset(test)
+    tested = open_dataset(test)
     if not len(tested.content):
         raise InputError(f"{test} holds no images: there is nothing to evaluate on.")
     if not sum(len(dataset.content) for _, dataset in train):
@@ -84,13 +83,14 @@ def _data(folder: RunFolder) -> list[Path]:
 
 def _measure(
     model: Path,
-    train: Sequence[tuple[Path, LoadedDataset]],
-    test: tuple[Path, LoadedDataset],
+    train: Sequence[tuple[Path, Dataset]],
+    test: tuple[Path, Dataset],
     batch_size: int,
     where: torch.device,
 ) -> dict[str, float]:
     import torch
 
+    from stages.data.device_images import DeviceImages
     from stages.methods.scores import score
 
     server = read_model(model)
@@ -99,10 +99,10 @@ def _measure(
         check_images_fit(path, dataset.metadata, shape)
     module = to_module(server, where)
 
-    def scores(dataset: LoadedDataset) -> Scores:
+    def scores(dataset: Dataset) -> Scores:
         return score(
             module,
-            torch.from_numpy(to_pixels(dataset.content.images)).to(where),
+            DeviceImages(dataset.content.images, where),
             torch.from_numpy(dataset.content.labels).to(where),
             num_classes=shape.num_classes,
             batch_size=batch_size,

@@ -17,8 +17,7 @@ from artifacts.errors import InputError, UsageError
 from artifacts.places import RunFolder
 from artifacts.publish import prepare_private
 from artifacts.writing import atomic
-from stages.data.dataset_images import LoadedDataset, load_dataset
-from stages.data.images import to_pixels
+from stages.data.dataset_images import Dataset, open_dataset
 from stages.execution.progress import Report, Summary, silent
 from stages.models.file import check_images_fit, network_of, read_model, to_module
 from stages.pictures.heterogeneity import MeasuredRound, heterogeneity_picture
@@ -38,8 +37,8 @@ _DIGITS = 12
 class _Data:
     """The clients' real data, and the parts that the server dealt out (none where it dealt out nothing)."""
 
-    real: Sequence[tuple[Path, LoadedDataset]]
-    parts: Sequence[tuple[Path, LoadedDataset]]
+    real: Sequence[tuple[Path, Dataset]]
+    parts: Sequence[tuple[Path, Dataset]]
 
     @property
     def dealt(self) -> bool:
@@ -115,7 +114,7 @@ def _data(folder: RunFolder) -> _Data:
     if not names:
         raise InputError(f"{folder.clients} holds no private/data.parquet: there is nothing to measure.")
     parts = sorted(folder.server.outbox.glob("synthetic-*.parquet")) if folder.server.outbox.is_dir() else []
-    real, shuffled = ([(path, load_dataset(path)) for path in paths] for paths in (names, parts))
+    real, shuffled = ([(path, open_dataset(path)) for path in paths] for paths in (names, parts))
     for path, dataset in (*real, *shuffled):
         if not len(dataset.content):
             raise InputError(f"{path} holds no images: it has no gradient to measure.")
@@ -126,6 +125,7 @@ def _measure(model: Path, data: _Data, shares: Sequence[float], where: torch.dev
     """All values at one server model."""
     import torch
 
+    from stages.data.device_images import DeviceImages
     from stages.methods.heterogeneity import gradient_moments, heterogeneity, lemma_bounds, mixed, pooled, shift
 
     server = read_model(model)
@@ -134,9 +134,9 @@ def _measure(model: Path, data: _Data, shares: Sequence[float], where: torch.dev
         check_images_fit(path, dataset.metadata, shape)
     module = to_module(server, where)
 
-    def moments(dataset: LoadedDataset) -> GradientMoments:
+    def moments(dataset: Dataset) -> GradientMoments:
         content = dataset.content
-        images = torch.from_numpy(to_pixels(content.images)).to(where)
+        images = DeviceImages(content.images, where)
         return gradient_moments(module, images, torch.from_numpy(content.labels).to(where))
 
     own = [moments(dataset) for _, dataset in data.real]

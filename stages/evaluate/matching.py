@@ -20,8 +20,7 @@ from artifacts.errors import InputError, UsageError
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.publish import prepare_private
 from artifacts.writing import atomic
-from stages.data.dataset_images import load_dataset
-from stages.data.images import to_pixels
+from stages.data.dataset_images import open_dataset
 from stages.evaluate.accuracy import read_fitting_model
 from stages.execution.progress import Report, Summary, silent
 from stages.methods.params.feddm import FedDmOptimisation
@@ -31,11 +30,8 @@ from stages.pictures.matching import MatchingLine, matching_picture
 from stages.surrogates.file import read_surrogate
 
 if TYPE_CHECKING:
-    import torch
-
     from stages.execution.torch_setup import Device
     from stages.methods.matching_quality import Agreement, MatchedPoint
-    from stages.methods.surrogate_nets import LabelledSet
 
 STEPS = 10
 _DIGITS = 6
@@ -66,20 +62,27 @@ def evaluate_matching(
             prepare_private(path)
     if learning_rate is not None and not 0 < learning_rate < math.inf:
         raise UsageError(f"--learning-rate is a number above 0, found {learning_rate:g}.")
-    dataset = load_dataset(data)
+    dataset = open_dataset(data)
     trained, shape = read_fitting_model(model, data, dataset)
     sent = read_surrogate(surrogate, trained, shape)
     rate = _rate(sent) if learning_rate is None else learning_rate
 
+    import torch
+
+    from stages.data.device_images import DeviceImages
     from stages.execution.torch_setup import set_up
     from stages.methods.matching_quality import matching_trajectory
+    from stages.methods.surrogate_nets import Examples, LabelledSet
 
     where = set_up(device)
     content = dataset.content
     points = matching_trajectory(
         to_module(trained, where),
-        _on_device(sent.tensors["images"], sent.tensors["labels"], where),
-        _on_device(to_pixels(content.images), content.labels, where),
+        LabelledSet(
+            torch.from_numpy(sent.tensors["images"].astype(np.float32)).to(where),
+            torch.from_numpy(sent.tensors["labels"].astype(np.int64)).to(where),
+        ),
+        Examples(DeviceImages(content.images, where), torch.from_numpy(content.labels).to(where)),
         steps=matching_steps,
         rate=rate,
         batch_size=batch_size,
@@ -129,16 +132,6 @@ def _rate(sent: TensorArtifact) -> float:
         return FedLapEncoding.from_mapping(about.params).rate(about.round or 1)
     except ValueError as error:
         raise InputError(f"{sent.path} does not tell its step size ({error}). Give --learning-rate.") from error
-
-
-def _on_device(images: Any, labels: Any, where: torch.device) -> LabelledSet:
-    import torch
-
-    from stages.methods.surrogate_nets import LabelledSet
-
-    return LabelledSet(
-        torch.from_numpy(images.astype(np.float32)).to(where), torch.from_numpy(labels.astype(np.int64)).to(where)
-    )
 
 
 def _described(point: MatchedPoint) -> dict[str, Any]:

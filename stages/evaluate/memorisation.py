@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from artifacts.errors import InputError
 from artifacts.publish import prepare_private
 from artifacts.writing import atomic
-from stages.data.dataset_images import LoadedDataset, joined, load_dataset
+from stages.data.dataset_images import Dataset, joined, open_dataset
 from stages.execution.progress import Report, Summary, silent
 from stages.methods.memorisation import Nearest, nearest, nearest_other, share_nearer_by_class
 from stages.pictures.pairs import Pair, pairs_picture
@@ -48,16 +48,15 @@ def evaluate_memorisation(
     for path in (out, pairs):
         if path is not None:
             prepare_private(path)
-    made = load_dataset(synthetic)
-    trained_on = [load_dataset(path) for path in real]
-    fresh = load_dataset(held_out) if held_out is not None else None
+    made = open_dataset(synthetic)
+    trained_on = [open_dataset(path) for path in real]
+    fresh = open_dataset(held_out) if held_out is not None else None
     _check_not_empty(synthetic, made)
     for path, dataset in zip(real, trained_on, strict=True):
         _check_fits(path, dataset, synthetic, made)
     if held_out is not None and fresh is not None:
         _check_fits(held_out, fresh, synthetic, made)
-    real_images, labels = joined(trained_on)
-    images = real_images[:]
+    images, labels = joined(trained_on)
     if fresh is None and len(images) < 2:
         raise InputError(f"{real[0]} holds one image, which has no neighbour. Give --held-out, or more real images.")
     report(0, 2, "synthetic images")
@@ -90,7 +89,8 @@ def evaluate_memorisation(
         "note": _NOTE,
     }
     if pairs is not None:
-        shown = [Pair(made.content.images[r], images[found.rows[r]], float(found.distances[r])) for r in closest]
+        near = zip(made.content.images[closest], images[found.rows[closest]], found.distances[closest], strict=True)
+        shown = [Pair(image, neighbour, float(distance)) for image, neighbour, distance in near]
         words = "held-out real images" if fresh is not None else "real images, each with the others"
         drawing = pairs_picture(shown, found.distances, reference.distances, words)
         atomic.write(pairs, [drawing], force=force, custody="private")
@@ -98,12 +98,12 @@ def evaluate_memorisation(
     return {"out": str(out), **summary}
 
 
-def _check_not_empty(path: Path, dataset: LoadedDataset) -> None:
+def _check_not_empty(path: Path, dataset: Dataset) -> None:
     if not len(dataset.content):
         raise InputError(f"{path} holds no images: there is nothing to compare.")
 
 
-def _check_fits(path: Path, dataset: LoadedDataset, synthetic: Path, made: LoadedDataset) -> None:
+def _check_fits(path: Path, dataset: Dataset, synthetic: Path, made: Dataset) -> None:
     """Images of one size and kind, of the same classes: else the files are not about the same thing."""
     _check_not_empty(path, dataset)
     found, wanted = dataset.content.images.shape[1:], made.content.images.shape[1:]
@@ -125,7 +125,7 @@ def _quantiles(of: str, found: Nearest) -> dict[str, float]:
     return {f"{of}_{name}": round(float(value), 6) for name, value in zip(_QUANTILES, values, strict=True)}
 
 
-def _located(row: int, found: Nearest, datasets: Sequence[LoadedDataset]) -> dict[str, Any]:
+def _located(row: int, found: Nearest, datasets: Sequence[Dataset]) -> dict[str, Any]:
     """Which rows are so near to each other; the real file by its place on the command line, from 1."""
     left, file = int(found.rows[row]), 0
     while left >= len(datasets[file].content):

@@ -15,8 +15,7 @@ from artifacts.errors import InputError, UsageError
 from artifacts.kinds import Custody
 from artifacts.publish import prepare, prepare_private
 from artifacts.writing import atomic
-from stages.data.dataset_images import load_dataset
-from stages.data.images import to_pixels
+from stages.data.dataset_images import open_dataset
 from stages.evaluate.accuracy import read_fitting_model
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.randomness import stream_seed
@@ -49,7 +48,7 @@ def evaluate_surface(
 ) -> Summary:
     """Write the sharpness and draw the surface from −span to span, `points` each way; both by `seed`."""
     _check(span, points, sharpness_rho)
-    dataset = load_dataset(data)
+    dataset = open_dataset(data)
     custody: Custody = "private" if dataset.metadata.custody == "private" else "public"
     for path in (out, surface):
         if custody == "private":
@@ -61,13 +60,14 @@ def evaluate_surface(
 
     import torch
 
+    from stages.data.device_images import DeviceImages
     from stages.execution.torch_setup import set_up
     from stages.methods import sharpness
 
     where = set_up(device)
     module = to_module(trained, where)
     weights = {name: tensor.detach() for name, tensor in module.named_parameters()}
-    images, labels = torch.from_numpy(to_pixels(content.images)).to(where), torch.from_numpy(content.labels).to(where)
+    images, labels = DeviceImages(content.images, where), torch.from_numpy(content.labels).to(where)
     parts = sharpness.dataset_loss(module, images, labels, batch_size=batch_size)
     loss = sharpness.loss_at(parts, weights)
     if not math.isfinite(loss):

@@ -21,6 +21,7 @@ from torch.func import functional_call
 from stages.methods.params.feddm import FedDmEncoding
 from stages.methods.private_gradients import SecretStreams
 from stages.methods.surrogate_nets import (
+    Examples,
     ImageDescent,
     LabelledSet,
     Matched,
@@ -63,11 +64,37 @@ def match(
         wanted = {label: mean for label, mean in real_means(weights, look).items() if label in rows}
         if wanted:
             for _ in range(params.steps_per_look):
-                found = shortened(embedded(module, weights, descent.images), longest)
-                loss, slope = _distance(found.detach(), wanted, rows)
-                descent.step(loss, torch.autograd.grad(found, [descent.images], slope)[0])
+                descent.step(*_slope(module, weights, descent.images, wanted, rows, longest, params.micro_batch))
         report(look, params.iterations)
     return descent.result(start.labels)
+
+
+def _slope(
+    module: Net,
+    weights: Weights,
+    images: Tensor,
+    wanted: Mapping[int, Tensor],
+    rows: Mapping[int, slice | Tensor],
+    longest: float | None,
+    micro_batch: int | None,
+) -> tuple[Tensor, Tensor]:
+    """Eq. 9, and how it changes with the images.
+
+    In pieces the features of all images come first, without a graph, and each piece is seen again with its own.
+    """
+    if micro_batch is None or len(images) <= micro_batch:
+        found = shortened(embedded(module, weights, images), longest)
+        loss, slope = _distance(found.detach(), wanted, rows)
+        return loss, torch.autograd.grad(found, [images], slope)[0]
+    parts = images.detach().split(micro_batch)
+    with torch.no_grad():
+        found = torch.cat([shortened(embedded(module, weights, part), longest) for part in parts])
+    loss, slope = _distance(found, wanted, rows)
+    slopes: list[Tensor] = []
+    for part, away in zip(parts, slope.split(micro_batch), strict=True):
+        leaf = part.clone().requires_grad_()
+        slopes += torch.autograd.grad(shortened(embedded(module, weights, leaf), longest), [leaf], away)
+    return loss, torch.cat(slopes)
 
 
 def _rows_of(label: int, labels: Tensor) -> slice | Tensor:
@@ -133,21 +160,32 @@ class _Embedding(nn.Module):
 class BatchMeans:
     """Means over a random batch of each class (line 13)."""
 
-    def __init__(self, module: Net, data: LabelledSet, batch_size: int, generator: torch.Generator) -> None:
-        self._module, self._size, self._generator = module, batch_size, generator
-        self._classes = {label: data.of_class(label) for label in data.classes()}
+    def __init__(
+        self,
+        module: Net,
+        data: Examples,
+        batch_size: int,
+        generator: torch.Generator,
+        *,
+        micro_batch: int | None = None,
+    ) -> None:
+        self._module, self._data, self._size, self._generator = module, data, batch_size, generator
+        self._micro_batch = micro_batch
+        self._classes = {label: data.rows_of(label) for label in data.classes()}
 
     def __call__(self, weights: Weights, look: int) -> dict[int, Tensor]:  # noqa: ARG002  (as `RealMeans` has it)
-        batches = {label: self._batch(data) for label, data in self._classes.items()}
+        batches = {label: self._batch(rows) for label, rows in self._classes.items()}
+        rows = torch.cat(list(batches.values()))
         with torch.no_grad():
-            found = embedded(self._module, weights, torch.cat(list(batches.values())))
+            some = rows.split(self._micro_batch or len(rows))
+            found = torch.cat([embedded(self._module, weights, self._data.images[part]) for part in some])
         parts = torch.split(found, [len(batch) for batch in batches.values()])
         return {label: part.mean(dim=0) for label, part in zip(batches, parts, strict=True)}
 
-    def _batch(self, data: LabelledSet) -> Tensor:
-        if len(data) <= self._size:
-            return data.images
-        return data.images[torch.randperm(len(data), generator=self._generator)[: self._size].to(data.images.device)]
+    def _batch(self, rows: Tensor) -> Tensor:
+        if len(rows) <= self._size:
+            return rows
+        return rows[torch.randperm(len(rows), generator=self._generator)[: self._size].to(rows.device)]
 
 
 class NoisyMeans:
@@ -162,7 +200,7 @@ class NoisyMeans:
     def __init__(
         self,
         module: Net,
-        data: LabelledSet,
+        data: Examples,
         *,
         num_classes: int,
         sampling_rate: float,
@@ -170,10 +208,12 @@ class NoisyMeans:
         mechanism: GaussianMechanism,
         streams: SecretStreams,
         units: Tensor | None = None,
+        size: int = PLACES,
     ) -> None:
+        self._size = size
         self._module, self._data, self._num_classes, self._units = module, data, num_classes, units
         self._rate, self._share, self._mechanism, self._streams = sampling_rate, count_share, mechanism, streams
-        self._places = places_of(data.images)
+        self._places = np.full(len(data), -1, np.int64)  # of the records that were drawn so far
         self._counts = torch.zeros(num_classes, dtype=torch.float64)
         self._looks = 0
 
@@ -181,10 +221,10 @@ class NoisyMeans:
         """Each look has its own coins and its own noise: to ask again for one would be another release."""
         data, clip = self._data, self._mechanism.clip_norm
         drawn_rows, people = self._streams.sample(look, self._rate, len(data), self._units)
-        rows = drawn_rows.to(data.labels.device)
+        batch = data.take(drawn_rows.to(data.labels.device))
         total = clipped_class_sums(
-            self._module, weights, LabelledSet(data.images[rows], data.labels[rows]), num_classes=self._num_classes,
-            clip_norm=clip, count_share=self._share, places=self._places[drawn_rows.numpy()], people=people,
+            self._module, weights, batch, num_classes=self._num_classes, clip_norm=clip, count_share=self._share,
+            places=self._places_of(drawn_rows, batch.images), people=people, size=self._size,
         )  # fmt: skip
         released = noisy_mean({"sums": total.numpy()}, self._mechanism, self._streams.noise.at(look))["sums"]
         sums = torch.from_numpy(released).double() * self._mechanism.expected_size
@@ -193,6 +233,13 @@ class NoisyMeans:
         counts = self._counts / self._looks
         home = data.labels.device
         return {label: (sums[label, :-1] / counts[label]).float().to(home) for label in self.present()}
+
+    def _places_of(self, rows: Tensor, images: Tensor) -> NDArray[np.int64]:
+        numbers = rows.numpy()
+        new = self._places[numbers] < 0
+        self._places[numbers[new]] = places_of(images[torch.from_numpy(new).to(images.device)], self._size)
+        found: NDArray[np.int64] = self._places[numbers]
+        return found
 
     def present(self) -> list[int]:
         """The classes that stand out of the noise of the counts so far: a guess that the releases cover, and no more.
@@ -224,6 +271,7 @@ def clipped_class_sums(
     count_share: float,
     places: NDArray[np.int64] | None = None,
     people: Tensor | None = None,
+    size: int = PLACES,
 ) -> Tensor:
     """Σ over records of a vector of length ≤ C in the block of its class, [classes, d + classes + 1], in float64.
 
@@ -232,7 +280,9 @@ def clipped_class_sums(
     the sum of all that one person adds, over all blocks, that is clipped to C, and its counts with it.
     """
     limit, features = clipped_length(clip_norm), features_length(clip_norm, count_share)
-    found = embedded_alone(module, weights, batch.images, places_of(batch.images) if places is None else places)
+    if places is None:
+        places = places_of(batch.images, size)
+    found = embedded_alone(module, weights, batch.images, places, size)
     found = torch.where(found.isfinite().all(dim=1, keepdim=True), found, 0.0)
     norms = torch.linalg.vector_norm(found, dim=1, keepdim=True)
     counts = torch.full((len(batch), 1), limit * count_share, dtype=torch.float64)
@@ -248,30 +298,32 @@ def clipped_class_sums(
     return total
 
 
-def places_of(images: Tensor) -> NDArray[np.int64]:
-    """For each image its place in a batch of `PLACES`, by a digest of its pixels: no other image has a say in it."""
+def places_of(images: Tensor, size: int = PLACES) -> NDArray[np.int64]:
+    """For each image its place in a batch of `size`, by a digest of its pixels: no other image has a say in it."""
     pixels = images.cpu().contiguous().numpy()
     digests = [hashlib.blake2b(image.tobytes(), digest_size=8).digest() for image in pixels]
-    return np.array([int.from_bytes(digest, "little") % PLACES for digest in digests], np.int64)
+    return np.array([int.from_bytes(digest, "little") % size for digest in digests], np.int64)
 
 
-def embedded_alone(module: Net, weights: Weights, images: Tensor, places: NDArray[np.int64]) -> Tensor:
+def embedded_alone(
+    module: Net, weights: Weights, images: Tensor, places: NDArray[np.int64], size: int = PLACES
+) -> Tensor:
     """[h; z] of each image, in float64, with bits that depend on the image and the weights alone.
 
     In a batch the last bits of a row depend on its place and on the size of the batch, and crafted weights make
     anything of last bits. If a record's place followed from how many come before it, one that leaves would move the
-    features of all that come after. So all batches have one size, with zeros where nobody is, and a record is always
+    features of all that come after. So all batches have one `size`, with zeros where nobody is, and a record is always
     in the place that its own pixels say; those with the same place go into different batches.
     """
     found = torch.zeros(len(images), embedded_size(module), dtype=torch.float64)
     order = np.argsort(places, kind="stable")
-    firsts = np.searchsorted(places[order], np.arange(PLACES))
+    firsts = np.searchsorted(places[order], np.arange(size))
     turns = np.empty(len(places), np.int64)
     turns[order] = np.arange(len(places)) - firsts[places[order]]
     for turn in range(int(turns.max(initial=-1)) + 1):
         rows = torch.from_numpy(np.flatnonzero(turns == turn))
         there = torch.from_numpy(places[turns == turn])
-        batch = images.new_zeros(PLACES, *images.shape[1:])
+        batch = images.new_zeros(size, *images.shape[1:])
         batch[there.to(images.device)] = images[rows.to(images.device)]
         with torch.no_grad():
             found[rows] = embedded(module, weights, batch).cpu().double()[there]
@@ -294,6 +346,7 @@ def optimise(
     rate: float,
     generator: torch.Generator,
     report: Callable[[int, int], None],
+    micro_batch: int | None = None,
 ) -> tuple[Weights, list[ServerEpoch]]:
     """Line 8 and Eq. 3: SGD on all sets together; a step that leads out of the ρ-ball is taken back to its surface."""
     origin = weights = start_weights(module)
@@ -304,7 +357,7 @@ def optimise(
         for first in range(0, len(union), batch_size):
             rows = order[first : first + batch_size]
             batch = LabelledSet(union.images[rows], union.labels[rows])
-            value, found = loss_and_gradient(module, weights, batch)
+            value, found = loss_and_gradient(module, weights, batch, micro_batch=micro_batch)
             weights = within(stepped(weights, found, rate), origin, rho)
             loss += float(value) * len(rows) / len(union)
         trace.append(ServerEpoch(distance(weights, origin), loss))

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from stages.methods.augmentation import Transformation, drawn_transformation, unchanged
+from stages.methods.image_rows import pieces
 from stages.methods.params.fedlap import FedLapEncoding
 from stages.methods.private_gradients import SecretStreams
 from stages.methods.private_local_training import example_loss
 from stages.methods.row_cosines import RowCosines, flat, shaped
 from stages.methods.surrogate_nets import (
+    Examples,
     ImageDescent,
     LabelledSet,
     Matched,
@@ -88,11 +90,13 @@ def approximate(
                 targets = {group: GradientTarget(real, params) for group, real in found.items()}
                 for access in some:
                     for _ in range(params.image_steps):
-                        _step(module, descent, start.labels, weights, transformation, targets)
+                        _step(module, descent, start.labels, weights, transformation, targets, params.micro_batch)
                     report(access, params.accesses)
             for _ in range(params.model_steps if point + 1 < params.points else 0):
                 seen = drawn_transformation(params.augmentations, generator)(descent.images.detach())
-                weights = stepped(weights, gradient(module, weights, LabelledSet(seen, start.labels)), rate)
+                batch = LabelledSet(seen, start.labels)
+                downhill = gradient(module, weights, batch, micro_batch=params.micro_batch)
+                weights = stepped(weights, downhill, rate)
     return descent.result(start.labels)
 
 
@@ -103,8 +107,13 @@ def _step(
     weights: Weights,
     transformation: Transformation,
     targets: Mapping[int | None, GradientTarget],
+    micro_batch: int | None,
 ) -> None:
     """One of the R_b steps of the images towards one real gradient (Eq. 9), or one of each class."""
+    if micro_batch is not None and len(labels) > micro_batch:
+        images = descent.images.detach()
+        descent.step(*_slope_in_pieces(module, images, labels, weights, transformation, targets, micro_batch))
+        return
     seen = LabelledSet(transformation(descent.images), labels)
     loss = torch.zeros((), device=labels.device)
     found: list[Tensor] = []
@@ -117,6 +126,34 @@ def _step(
         found += mine.values()
         slopes += slope
     descent.step(loss, torch.autograd.grad(found, [descent.images], slopes)[0])
+
+
+def _slope_in_pieces(
+    module: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    weights: Weights,
+    transformation: Transformation,
+    targets: Mapping[int | None, GradientTarget],
+    micro_batch: int,
+) -> tuple[Tensor, Tensor]:
+    """The distance and its slope, with the graph of `micro_batch` images in memory at a time.
+
+    How the distance changes with the set's gradient is known once that is summed; after that the share of each piece
+    in it is differentiated alone. So each image is seen twice.
+    """
+    loss, slope = torch.zeros((), device=labels.device), torch.zeros_like(images)
+    for group, target in targets.items():
+        mine = (torch.ones_like(labels) if group is None else labels == group).nonzero().flatten()
+        whole = LabelledSet(transformation(images[mine]), labels[mine])
+        away, slopes = target.distance(gradient(module, weights, whole, micro_batch=micro_batch))
+        loss = loss + away
+        for rows in mine.split(micro_batch):
+            some = images[rows].requires_grad_()
+            part = gradient(module, weights, LabelledSet(transformation(some), labels[rows]), graph=True)
+            share = len(rows) / len(mine)
+            slope[rows] += torch.autograd.grad(list(part.values()), [some], [share * one for one in slopes])[0]
+    return loss, slope
 
 
 class Looks:
@@ -189,30 +226,41 @@ class BatchGradient:
     first point, where all walks begin, once for all of them.
     """
 
-    def __init__(self, module: nn.Module, data: LabelledSet, batch_size: int, generator: torch.Generator) -> None:
-        self._module, self._size, self._generator = module, batch_size, generator
-        self._groups: dict[int | None, LabelledSet] = {None: data}
+    def __init__(
+        self,
+        module: nn.Module,
+        data: Examples,
+        batch_size: int,
+        generator: torch.Generator,
+        *,
+        micro_batch: int | None = None,
+    ) -> None:
+        self._module, self._data, self._size, self._generator = module, data, batch_size, generator
+        self._micro_batch = micro_batch
+        self._groups: dict[int | None, Tensor] = {None: torch.arange(len(data), device=data.labels.device)}
         self._known: dict[int | None, list[tuple[Weights, Weights]]] = {}
 
     def __call__(self, point: Point, group: int | None) -> Weights:
-        data = self._groups.get(group)
-        if data is None and group is not None:
-            data = self._groups.setdefault(group, self._groups[None].of_class(group))
-        assert data is not None  # group None is always there
-        if len(data) > self._size:
-            rows = torch.randperm(len(data), generator=self._generator)[: self._size].to(data.labels.device)
-            batch = LabelledSet(point.transformation(data.images[rows]), data.labels[rows])
-            return gradient(self._module, point.weights, batch)
+        if group is not None and group not in self._groups:
+            self._groups[group] = self._data.rows_of(group)
+        rows = self._groups[group]
+        if len(rows) > self._size:
+            drawn = torch.randperm(len(rows), generator=self._generator)[: self._size].to(rows.device)
+            return self._gradient(point, rows[drawn])
+        if point.transformation is not unchanged:
+            return self._gradient(point, rows)
         known = self._known.setdefault(group, [])
-        seen = point.transformation(data.images)
-        if seen is data.images:
-            for weights, found in known:
-                if weights is point.weights:
-                    return found
-        found = gradient(self._module, point.weights, LabelledSet(seen, data.labels))
-        if seen is data.images:
-            known[1:] = [(point.weights, found)]  # beside the first
+        for weights, found in known:
+            if weights is point.weights:
+                return found
+        found = self._gradient(point, rows)
+        known[1:] = [(point.weights, found)]  # beside the first
         return found
+
+    def _gradient(self, point: Point, rows: Tensor) -> Weights:
+        batch = self._data.take(rows)
+        seen = LabelledSet(point.transformation(batch.images), batch.labels)
+        return gradient(self._module, point.weights, seen, micro_batch=self._micro_batch)
 
 
 class NoisyGradient:
@@ -225,15 +273,16 @@ class NoisyGradient:
     def __init__(
         self,
         module: nn.Module,
-        data: LabelledSet,
+        data: Examples,
         *,
         sampling_rate: float,
         mechanism: GaussianMechanism,
         streams: SecretStreams,
         units: Tensor | None = None,
+        micro_batch: int | None = None,
     ) -> None:
         self._loss, self._data, self._rate, self._units = example_loss(module), data, sampling_rate, units
-        self._mechanism, self._streams = mechanism, streams
+        self._mechanism, self._streams, self._micro_batch = mechanism, streams, micro_batch
 
     def __call__(self, point: Point, group: int | None) -> Weights:
         """Each access has its own coins and its own noise; asked for again it is another release, so never ask."""
@@ -248,6 +297,7 @@ class NoisyGradient:
             (point.transformation(data.images[rows]), data.labels[rows]),
             mechanism=self._mechanism,
             noise=self._streams.noise.at(point.access),
+            chunk_size=self._micro_batch,
             people=people,
         )
 
@@ -285,10 +335,10 @@ def calibrated_radius(
         for number in steps:
             away = distance(weights, origin)
             images = LabelledSet(seen[number](surrogate.images), surrogate.labels)
-            loss, direction = loss_and_gradient(module, weights, images)
+            loss, direction = loss_and_gradient(module, weights, images, micro_batch=params.micro_batch)
             if number % every == 0 or away > params.radius:
                 with torch.no_grad():
-                    real_loss = float(mean_loss(module, weights, real))
+                    real_loss = float(mean_loss(module, weights, real, micro_batch=params.micro_batch))
                 if not math.isfinite(away + real_loss):  # the descent diverged
                     return
                 yield RadiusPoint(number, away, float(loss), real_loss), weights
@@ -310,12 +360,12 @@ def calibrated_radius(
     return min(params.radius, min(points, key=lambda point: point.real_loss).distance), points
 
 
-def layer_norms(module: nn.Module, real: LabelledSet) -> Tensor:
+def layer_norms(module: nn.Module, real: Examples, *, micro_batch: int | None = None) -> Tensor:
     """‖∇L(w, D)‖ of each parameter tensor at the model's weights, for Eq. 18."""
     weights = start_weights(module)
     total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
-    for first in range(0, len(real), _CHUNK):
-        batch = LabelledSet(real.images[first : first + _CHUNK], real.labels[first : first + _CHUNK])
+    for rows in pieces(len(real), micro_batch or _CHUNK):
+        batch = real.take(rows)
         for name, part in gradient(module, weights, batch).items():
             total[name] += part * (len(batch) / len(real))
     return torch.stack([torch.linalg.vector_norm(part) for part in total.values()])
@@ -345,6 +395,7 @@ def optimise(
     rate: float,
     augmentations: Sequence[str] = (),
     generator: torch.Generator | None = None,
+    micro_batch: int | None = None,
 ) -> tuple[Weights, list[DescentStep]]:
     """Eq. 11: w ← w − η Σ (N_k/N) ∇L(w, S_k), until the next step would leave the radius; None: `steps` steps.
 
@@ -358,7 +409,7 @@ def optimise(
         loss = 0.0
         for client in contributions:
             seen = LabelledSet(transformation(client.surrogate.images), client.surrogate.labels)
-            value, found = loss_and_gradient(module, weights, seen)
+            value, found = loss_and_gradient(module, weights, seen, micro_batch=micro_batch)
             loss += client.weight * float(value)
             for number, (name, part) in enumerate(found.items()):
                 if client.norms is not None:

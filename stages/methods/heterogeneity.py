@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from stages.methods.image_rows import ImageRows
 from stages.nets.state import trained
 
 _MOST_NUMBERS = 1 << 25  # of per-example gradients at a time: 128 MB as float32
@@ -40,7 +41,7 @@ class Heterogeneity:
     noise_max: float
 
 
-def gradient_moments(module: nn.Module, images: Tensor, labels: Tensor, *, chunk: int = 64) -> GradientMoments:
+def gradient_moments(module: nn.Module, images: ImageRows, labels: Tensor, *, chunk: int = 64) -> GradientMoments:
     """One pass over the examples; sums in float64, memory bounded by `chunk` gradients, fewer of a large network."""
     module.eval()
     weights = {name: tensor.detach() for name, tensor in trained(module).items()}

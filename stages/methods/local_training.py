@@ -143,7 +143,10 @@ def refuse_pieces(module: nn.Module) -> None:
     """`ValueError` where a batch is more than the sum of its pieces."""
     for name, layer in module.named_modules():
         if layer.training and isinstance(layer, _BatchNorm):
-            raise ValueError(f"{name} is a batch norm, whose statistics are those of a whole batch")
+            raise ValueError(
+                f"{name} is a batch norm, whose statistics are those of a whole batch. Leave it out, or use a network "
+                "with group norm (init-model --norm group)"
+            )
 
 
 def batches(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from stages.methods.surrogate_nets import (
+    Examples,
     LabelledSet,
     Weights,
     distance,
@@ -50,7 +51,7 @@ class MatchedPoint:
 def matching_trajectory(
     module: nn.Module,
     surrogate: LabelledSet,
-    data: LabelledSet,
+    data: Examples,
     *,
     steps: int,
     rate: float,
@@ -71,13 +72,13 @@ def matching_trajectory(
 
 
 def mean_gradient(
-    module: nn.Module, weights: Mapping[str, Tensor], data: LabelledSet, batch_size: int
+    module: nn.Module, weights: Mapping[str, Tensor], data: Examples, batch_size: int
 ) -> tuple[float, Weights]:
     """Loss and gradient over all the data, some at a time; in float64, so that the size of a batch changes nothing."""
     loss = 0.0
     total = {name: torch.zeros(weight.shape, dtype=torch.float64) for name, weight in weights.items()}
     for first in range(0, len(data), batch_size):
-        batch = LabelledSet(data.images[first : first + batch_size], data.labels[first : first + batch_size])
+        batch = data.take(slice(first, first + batch_size))
         share = len(batch) / len(data)
         value, found = loss_and_gradient(module, weights, batch)
         loss += share * float(value)

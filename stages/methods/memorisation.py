@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Images = NDArray[np.uint8]
+from stages.methods.image_rows import ImageArray
+
 Labels = NDArray[np.int64]
 _BLOCK = 4096  # references at a time: memory does not grow with them
 
@@ -28,19 +29,19 @@ class Nearest:
         return Nearest(self.rows[kept], self.distances[kept])
 
 
-def nearest(queries: Images, references: Images, *, chunk: int = 256) -> Nearest:
+def nearest(queries: ImageArray, references: ImageArray, *, chunk: int = 256) -> Nearest:
     """The nearest reference of each query; the first of them where several are equally near."""
     return _search(queries, references, chunk, skip_own=False)
 
 
-def nearest_other(images: Images, *, chunk: int = 256) -> Nearest:
+def nearest_other(images: ImageArray, *, chunk: int = 256) -> Nearest:
     """The nearest other image of the same set (leave one out). A set with a picture twice has distances of zero."""
     if len(images) < 2:
         raise ValueError(f"the nearest other image needs at least two images, found {len(images)}")
     return _search(images, images, chunk, skip_own=True)
 
 
-def _search(queries: Images, references: Images, chunk: int, *, skip_own: bool) -> Nearest:
+def _search(queries: ImageArray, references: ImageArray, chunk: int, *, skip_own: bool) -> Nearest:
     """Exact: distances of integers, in float64, by ‖a‖² − 2ab + ‖b‖², a block of each at a time."""
     numbers = int(np.prod(references.shape[1:]))
     rows = np.zeros(len(queries), np.int64)

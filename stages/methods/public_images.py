@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from stages.methods.params.public_images import PublicImages
-from stages.methods.residuals import Residuals
 from stages.methods.row_cosines import flat
-from stages.methods.tofu import Proxy, decode, traced
+from stages.methods.tofu import Proxy, decode, linear, traced
 from stages.nets.state import trained
 
 
@@ -31,9 +30,10 @@ def draw(params: PublicImages, shape: tuple[int, int, int], seed: int) -> Tensor
 def solve(module: nn.Module, update: Mapping[str, Tensor], images: Tensor, params: PublicImages) -> Tensor:
     """The residuals whose gradient is nearest to the update."""
     target = flat([update[name] for name in trained(module)])
-    logits, leaves = traced(module, images)
-    system = Residuals(logits, leaves)
-    return system.solve(torch.zeros_like(logits), target, torch.ones_like(target), params.iterations).detach()
+    with torch.no_grad():
+        nothing = torch.zeros_like(traced(module, images)[0])
+    system = linear(module, images, params.micro_batch)
+    return system.solve(nothing, target, torch.ones_like(target), params.iterations).detach()
 
 
 def gradient(module: nn.Module, images: Tensor, residuals: Tensor) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ saturated, a residual lies below the last bit of the label.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -51,6 +51,23 @@ class Residuals:
             before, size = size, slope.square().sum()
             way = slope + size / before * way
         return residuals
+
+
+class ResidualsInPieces(Residuals):
+    """The same with the graph of one piece of the images in memory at a time: each product goes over all of them.
+
+    `trace` gives the logits of some rows and the parameters that they were computed from.
+    """
+
+    def __init__(self, trace: Callable[[slice], tuple[Tensor, Sequence[Tensor]]], pieces: Sequence[slice]) -> None:
+        self._trace, self._pieces = trace, pieces
+
+    def gradient(self, residuals: Tensor) -> Tensor:
+        found = [flat(torch.autograd.grad(*self._trace(rows), residuals[rows])) for rows in self._pieces]
+        return torch.stack(found).sum(0)
+
+    def answer(self, direction: Tensor) -> Tensor:
+        return torch.cat([Residuals(*self._trace(rows)).answer(direction) for rows in self._pieces])
 
 
 def centred(residuals: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from stages.methods.image_rows import ImageRows
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -32,7 +34,7 @@ class Scores:
 @torch.no_grad()
 def score(
     module: nn.Module,
-    images: Tensor,
+    images: ImageRows,
     labels: Tensor,
     *,
     num_classes: int,

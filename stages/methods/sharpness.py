@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from stages.methods.image_rows import ImageRows
 from stages.methods.sam import total_norm, uphill
 
 Weights = Mapping[str, Tensor]
@@ -22,7 +23,7 @@ Parts = Sequence[Callable[[Weights], Tensor]]
 _TINY = 1e-6
 
 
-def dataset_loss(module: nn.Module, images: Tensor, labels: Tensor, *, batch_size: int) -> Parts:
+def dataset_loss(module: nn.Module, images: ImageRows, labels: Tensor, *, batch_size: int) -> Parts:
     """The mean cross-entropy in eval mode (no dropout, the trained averages of batch norm), batch by batch."""
     module.eval()
     buffers = dict(module.named_buffers())

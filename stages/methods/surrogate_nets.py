@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from stages.methods.image_rows import ImageRows, pieces
 from stages.methods.params.surrogates import LARGEST_PIXEL
 from stages.nets.attention import plain_attention
 from stages.nets.state import trained
@@ -22,21 +23,33 @@ Weights = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledSet:
-    """Images as a network takes them, [n, c, h, w], and their labels, [n]."""
+class Examples:
+    """A client's data: images that need not be in memory, and their labels, [n]."""
 
-    images: Tensor
+    images: ImageRows
     labels: Tensor
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def of_class(self, label: int) -> LabelledSet:
-        rows = self.labels == label
+    def take(self, rows: Tensor | slice) -> LabelledSet:
         return LabelledSet(self.images[rows], self.labels[rows])
+
+    def rows_of(self, label: int) -> Tensor:
+        return (self.labels == label).nonzero().flatten()
 
     def classes(self) -> list[int]:
         return [int(label) for label in torch.unique(self.labels)]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledSet(Examples):
+    """Images as a network takes them, [n, c, h, w], and their labels."""
+
+    images: Tensor
+
+    def of_class(self, label: int) -> LabelledSet:
+        return self.take(self.rows_of(label))
 
 
 def start_weights(module: nn.Module) -> Weights:
@@ -50,22 +63,49 @@ def applied(module: nn.Module, weights: Mapping[str, Tensor], images: Tensor) ->
         return functional_call(module, dict(weights), (images,))
 
 
-def mean_loss(module: nn.Module, weights: Mapping[str, Tensor], batch: LabelledSet) -> Tensor:
+def mean_loss(
+    module: nn.Module, weights: Mapping[str, Tensor], batch: LabelledSet, *, micro_batch: int | None = None
+) -> Tensor:
+    if micro_batch is not None and len(batch) > micro_batch:
+        parts = [batch.take(rows) for rows in pieces(len(batch), micro_batch)]
+        return torch.stack([mean_loss(module, weights, part) * (len(part) / len(batch)) for part in parts]).sum()
     return nn.functional.cross_entropy(applied(module, weights, batch.images), batch.labels)
 
 
-def gradient(module: nn.Module, weights: Mapping[str, Tensor], batch: LabelledSet, *, graph: bool = False) -> Weights:
+def gradient(
+    module: nn.Module,
+    weights: Mapping[str, Tensor],
+    batch: LabelledSet,
+    *,
+    graph: bool = False,
+    micro_batch: int | None = None,
+) -> Weights:
     """∇_w of the mean loss of the batch. With `graph` it can itself be differentiated, with respect to the images."""
-    return loss_and_gradient(module, weights, batch, graph=graph)[1]
+    return loss_and_gradient(module, weights, batch, graph=graph, micro_batch=micro_batch)[1]
 
 
 def loss_and_gradient(
-    module: nn.Module, weights: Mapping[str, Tensor], batch: LabelledSet, *, graph: bool = False
+    module: nn.Module,
+    weights: Mapping[str, Tensor],
+    batch: LabelledSet,
+    *,
+    graph: bool = False,
+    micro_batch: int | None = None,
 ) -> tuple[Tensor, Weights]:
+    """With `micro_batch` the sum over pieces of the batch, which has no graph: it would hold all of them."""
+    if micro_batch is not None and len(batch) > micro_batch:
+        total, sums = torch.zeros((), device=batch.labels.device), {n: torch.zeros_like(w) for n, w in weights.items()}
+        for rows in pieces(len(batch), micro_batch):
+            part = batch.take(rows)
+            share = len(part) / len(batch)
+            value, found = loss_and_gradient(module, weights, part)
+            total = total + share * value
+            sums = {name: sums[name].add_(found[name], alpha=share) for name in sums}
+        return total, sums
     leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
     loss = mean_loss(module, leaves, batch)
-    found = torch.autograd.grad(loss, list(leaves.values()), create_graph=graph)
-    return loss.detach(), dict(zip(leaves, found, strict=True))
+    found = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values()), create_graph=graph), strict=True))
+    return loss.detach(), found
 
 
 def stepped(weights: Mapping[str, Tensor], direction: Mapping[str, Tensor], rate: float) -> Weights:

@@ -12,16 +12,17 @@ images as they will be seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from stages.methods.image_rows import pieces
 from stages.methods.params.tofu import TofuEncoding
-from stages.methods.residuals import Residuals, centred, of_labels
+from stages.methods.residuals import Residuals, ResidualsInPieces, centred, of_labels
 from stages.methods.row_cosines import RowCosines, flat, shaped
 from stages.nets.attention import plain_attention
 from stages.nets.dropout import Dropout
@@ -104,11 +105,11 @@ def _by_labels(
     rates = (params.image_rate, params.label_rate, params.ratio_rate)
     optimiser = _adam(variables, rates, torch.optim.Adam)
 
-    def parts() -> list[Tensor]:
+    def parts(rows: slice) -> list[Tensor]:
         images, labels, free = variables
-        logits, leaves = traced(module, images)
-        losses = -(torch.softmax(labels, 1) * torch.log_softmax(logits, 1)).sum(1)
-        return list(torch.autograd.grad((torch.softmax(free, 0) * losses).sum(), leaves, create_graph=True))
+        logits, leaves = traced(module, images[rows])
+        losses = -(torch.softmax(labels[rows], 1) * torch.log_softmax(logits, 1)).sum(1)
+        return list(torch.autograd.grad((torch.softmax(free, 0)[rows] * losses).sum(), leaves, create_graph=True))
 
     cosines = _descend(parts, variables, optimiser, angle, params, report)
     images, labels, free = (variable.detach() for variable in variables)
@@ -131,18 +132,18 @@ def _by_residuals(
 ) -> Found:
     """Adam on images and residuals; then, on the images as they are seen, the best residuals."""
     images = first[0].detach().clone().requires_grad_()
-    logits, leaves = traced(module, images.detach())
-    nothing, even = torch.zeros_like(logits), torch.ones_like(target)
-    begun = Residuals(logits, leaves).solve(nothing, target, even, _FIRST_SOLVE).detach()
+    nothing, even = torch.zeros_like(first[1]), torch.ones_like(target)
+    system = linear(module, images.detach(), params.micro_batch)
+    begun = system.solve(nothing, target, even, _FIRST_SOLVE).detach()
     if not bool(begun.any()):
         begun = centred(first[1].detach())
     residuals = (begun / begun.square().mean().sqrt()).requires_grad_()
     rates = (params.image_rate, params.residual_rate)
-    optimiser = _adam([images, residuals], rates, partial(torch.optim.Adam, betas=_SHORT_MEMORY))
+    optimiser = _adam([images, residuals], rates, functools.partial(torch.optim.Adam, betas=_SHORT_MEMORY))
 
-    def parts() -> list[Tensor]:
-        logits, leaves = traced(module, images)
-        return list(torch.autograd.grad(logits, leaves, centred(residuals), create_graph=True))
+    def parts(rows: slice) -> list[Tensor]:
+        logits, leaves = traced(module, images[rows])
+        return list(torch.autograd.grad(logits, leaves, centred(residuals[rows]), create_graph=True))
 
     cosines = _descend(parts, [images, residuals], optimiser, angle, params, report)
     last = centred(residuals.detach())
@@ -151,9 +152,8 @@ def _by_residuals(
 
 def _solved(module: nn.Module, target: Tensor, seen: Tensor, best: Tensor, params: TofuEncoding) -> tuple[Proxy, float]:
     """The best residuals for these images, from `best` on."""
-    logits, leaves = traced(module, seen)
-    lengths = [leaf.numel() for leaf in leaves]
-    system, tries = Residuals(logits, leaves), [best]
+    lengths = [part.numel() for part in trained(module).values()]
+    system, tries = linear(module, seen, params.micro_batch), [best]
     for _ in range(_LAST_SOLVES):
         now = system.gradient(best)
         if params.objective == "whole":  # least squares need the length that cosines do not
@@ -175,28 +175,39 @@ def _adam(
 
 
 def _descend(
-    parts: Callable[[], list[Tensor]],
+    parts: Callable[[slice], list[Tensor]],
     variables: list[Tensor],
     optimiser: torch.optim.Optimizer,
     angle: RowCosines,
     params: TofuEncoding,
     report: Callable[[int, int, float], None],
 ) -> list[float]:
-    """The cosine before each step."""
+    """The cosine before each step. `parts` gives what some rows add to the gradient.
+
+    With several pieces the gradient is summed first; then each is differentiated again, alone.
+    """
     cosines: list[float] = []
+    some = pieces(len(variables[0]), params.micro_batch)
     for iteration in range(params.iterations):
         for group in optimiser.param_groups:
             group["lr"] = params.share(iteration) * group["first"]
-        found = parts()
+        found = parts(some[0]) if len(some) == 1 else _summed([part.detach() for part in parts(rows)] for rows in some)
         loss, slope = angle.distance(flat(found))
         cosines.append(1 - float(loss))
         report(iteration + 1, params.iterations, cosines[-1])
         if params.target_cosine is not None and cosines[-1] >= params.target_cosine:
             break
-        for variable, step in zip(variables, torch.autograd.grad(found, variables, shaped(slope, found)), strict=True):
+        slopes = shaped(slope, found)
+        steps = (torch.autograd.grad(found if len(some) == 1 else parts(rows), variables, slopes) for rows in some)
+        for variable, step in zip(variables, _summed(map(list, steps)), strict=True):
             variable.grad = step
         optimiser.step()
     return cosines
+
+
+def _summed(groups: Iterable[list[Tensor]]) -> list[Tensor]:
+    """One after the other, so that no more than two are in memory."""
+    return functools.reduce(lambda total, more: [a + b for a, b in zip(total, more, strict=True)], groups)
 
 
 def _scaled(module: nn.Module, target: Tensor, images: Tensor, residuals: Tensor) -> tuple[Proxy, float]:
@@ -231,6 +242,14 @@ def _angle(target: Tensor, lengths: list[int], params: TofuEncoding) -> RowCosin
         return RowCosines(target, [len(target)], [1.0], least=_LEAST)
     squares = [float(part.double().square().sum()) for part in torch.split(target, lengths)]
     return RowCosines(target, lengths, [square / sum(squares) for square in squares], least=_LEAST)
+
+
+def linear(module: nn.Module, images: Tensor, micro_batch: int | None) -> Residuals:
+    """What residuals do with these images, all at once or in pieces."""
+    some = pieces(len(images), micro_batch)
+    if len(some) == 1:
+        return Residuals(*traced(module, images))
+    return ResidualsInPieces(lambda rows: traced(module, images[rows]), some)
 
 
 def traced(module: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor]]:

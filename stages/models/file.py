@@ -14,6 +14,7 @@ from artifacts.metadata import Metadata
 from stages.declared import check_params
 from stages.hyperparameters import stated
 from stages.nets.params import SHAPE, InputShape, Network
+from stages.plugins import refuse_missing
 from stages.registry import NETWORKS
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def model_params(net: Network, shape: InputShape) -> dict[str, Any]:
 def network_of(metadata: Metadata, path: Path) -> tuple[Network, InputShape]:
     """The network that a model's metadata describes."""
     params = metadata.params
+    refuse_missing(path, params)
     try:
         net: Network = stated(NETWORKS, {k[4:]: v for k, v in params.items() if k.startswith("net_")})
         return net, InputShape(**{k: params[k] for k in SHAPE})

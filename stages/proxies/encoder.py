@@ -29,6 +29,7 @@ from stages.execution.key_streams import key_seeds
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.versions import versions
 from stages.methods.params.encoding import DeltaEncoding
+from stages.methods.params.public_images import PublicImages
 from stages.methods.params.tofu import TofuEncoding
 from stages.models.file import network_of, read_fitting, read_model, round_of, to_module
 from stages.nets.params import InputShape, Network
@@ -88,7 +89,7 @@ def encode_proxy(
     where = set_up(device)
     metadata = replace(metadata, arithmetic=arithmetic(where))
     module = to_module(start, where)
-    check_network(params.method, module, network, shape, images_move=True)
+    check_network(params, module, network, shape, images_move=True)
     wanted = {parameter: torch.from_numpy(change.tensors[parameter].copy()).to(where) for parameter in trained(module)}
     seed = key_seeds(secret, {"client": name, "round": metadata.round, "model": start.sha256})("first proxy")
     first = _first(params, shape, seed) if before is None else _earlier(before, params, shape, seed)
@@ -135,16 +136,24 @@ def encode_proxy(
     }
 
 
-def check_network(method: str, module: nn.Module, network: Network, shape: InputShape, *, images_move: bool) -> None:
-    """Refuse a network whose gradient cannot be differentiated again."""
+def check_network(
+    params: TofuEncoding | PublicImages, module: nn.Module, network: Network, shape: InputShape, *, images_move: bool
+) -> None:
+    """Refuse a network whose gradient cannot be differentiated again, or not in pieces where that is asked for."""
+    from stages.methods.local_training import refuse_pieces
     from stages.methods.trials import try_proxy
 
+    if params.micro_batch is not None:
+        try:
+            refuse_pieces(module.train())
+        except ValueError as error:
+            raise UsageError(f"--micro-batch: {error}.") from error
     if network.initial_weights != "module":
         return
     try:
         try_proxy(module, shape, images_move=images_move)
     except ValueError as error:
-        raise UsageError(f"--method {method} does not work with --arch {network.arch}: {error}.") from error
+        raise UsageError(f"--method {params.method} does not work with --arch {network.arch}: {error}.") from error
 
 
 def arriving_cosine(found: Mapping[str, NDArray[np.float32]], wanted: Mapping[str, Tensor]) -> float:

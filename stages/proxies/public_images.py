@@ -58,7 +58,7 @@ def encode_on_public_images(
     where = set_up(device)
     metadata = replace(metadata, arithmetic=arithmetic(where))
     module = to_module(start, where)
-    check_network(params.method, module, *network_of(start.metadata, model), images_move=False)
+    check_network(params, module, *network_of(start.metadata, model), images_move=False)
     wanted = {n: torch.from_numpy(change.tensors[n].copy()).to(where) for n in trained(module)}
     report(0, 1, "least squares")
     found = solve(module, wanted, public_images(start, params, module), params)

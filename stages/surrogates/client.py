@@ -30,7 +30,6 @@ from artifacts.writing import atomic
 from stages.charging.private_training import check_unit, inherited_events, with_noise
 from stages.charging.spending import key_of, record_event, refuse_uncovered
 from stages.data.dataset_images import DescribedDataset, LabelledRows, describe_dataset, load_described
-from stages.data.images import to_pixels
 from stages.data.schema import require_fixed
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.versions import versions
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from stages.execution.torch_setup import Device
-    from stages.methods.surrogate_nets import LabelledSet, Matched, Weights
+    from stages.methods.surrogate_nets import Matched, Weights
     from stages.nets.net import Net
 
 
@@ -256,13 +255,11 @@ def _match(
     """The set, what was measured on the way, and what else leaves with it."""
     import torch
 
+    from stages.data.device_images import DeviceImages
     from stages.methods import feddm, fedlap
-    from stages.methods.surrogate_nets import LabelledSet
+    from stages.methods.surrogate_nets import Examples, LabelledSet
 
     where = next(module.parameters()).device
-
-    def on_device(images: NDArray[np.float32], labels: NDArray[np.int64]) -> LabelledSet:
-        return LabelledSet(torch.from_numpy(images).to(where), torch.from_numpy(labels).to(where))
 
     def generator(of: str) -> torch.Generator:
         return torch.Generator().manual_seed(seed_of(of))
@@ -270,11 +267,12 @@ def _match(
     def tell(done: int, total: int) -> None:
         report(done, total, "")
 
-    start, data = on_device(*first), on_device(to_pixels(content.images[:]), content.labels)
+    start = LabelledSet(*(torch.from_numpy(part).to(where) for part in first))
+    data = Examples(DeviceImages(content.images, where), torch.from_numpy(content.labels).to(where))
     units = None if params.unit != "person" or content.units is None else torch.from_numpy(content.units)
     if isinstance(params, FedDmEncoding):
         means = (
-            feddm.BatchMeans(module, data, params.batch_size, generator("batches"))
+            feddm.BatchMeans(module, data, params.batch_size, generator("batches"), micro_batch=params.micro_batch)
             if private is None
             else private.means(module, data, units, shape.num_classes)
         )
@@ -288,7 +286,7 @@ def _match(
     assert isinstance(params, FedLapEncoding)
     rate = params.rate(round)
     real = (
-        fedlap.BatchGradient(module, data, params.batch_size, generator("batches"))
+        fedlap.BatchGradient(module, data, params.batch_size, generator("batches"), micro_batch=params.micro_batch)
         if private is None
         else private.gradient(module, data, units)
     )
@@ -300,12 +298,11 @@ def _match(
         # Under DP r_k = r, a constant: measured, it would be a release (Sec. 4.2).
         return matched, {"matching_loss": matched.losses}, {}
     rows = torch.randperm(len(data), generator=generator("radius"))[: params.radius_examples].to(where)
-    sample = LabelledSet(data.images[rows], data.labels[rows])
     radius, curve = fedlap.calibrated_radius(
-        module, matched.surrogate, sample, params=params, rate=rate, generator=generator("radius augmentation")
+        module, matched.surrogate, data.take(rows), params=params, rate=rate, generator=generator("radius augmentation")
     )
     also = {"radius": np.array(radius, np.float32)}
     if params.calibrate:
-        also["norms"] = fedlap.layer_norms(module, data).cpu().numpy()
+        also["norms"] = fedlap.layer_norms(module, data, micro_batch=params.micro_batch).cpu().numpy()
     measured = {"radius": radius, "curve": [asdict(point) for point in curve], "matching_loss": matched.losses}
     return matched, measured, also

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from stages.methods.feddm import NoisyMeans
     from stages.methods.fedlap import NoisyGradient
-    from stages.methods.surrogate_nets import LabelledSet
+    from stages.methods.surrogate_nets import Examples
     from stages.nets.net import Net
 
 
@@ -56,7 +56,7 @@ class PrivateSurrogate:
         context = training_context(metadata)
         return cls(params, reserve(key, context=context, data=data, events=[event], beside=beside), tuple(earlier))
 
-    def gradient(self, module: Net, data: LabelledSet, units: Tensor | None) -> NoisyGradient:
+    def gradient(self, module: Net, data: Examples, units: Tensor | None) -> NoisyGradient:
         from stages.methods.fedlap import NoisyGradient
 
         assert self.params.sampling_rate is not None  # checked
@@ -67,10 +67,11 @@ class PrivateSurrogate:
             sampling_rate=self.params.sampling_rate,
             mechanism=mechanism_of(self.params, self.params.batch_size),
             streams=secret_streams(self.spending),
+            micro_batch=self.params.micro_batch,
         )
 
-    def means(self, module: Net, data: LabelledSet, units: Tensor | None, num_classes: int) -> NoisyMeans:
-        from stages.methods.feddm import NoisyMeans
+    def means(self, module: Net, data: Examples, units: Tensor | None, num_classes: int) -> NoisyMeans:
+        from stages.methods.feddm import PLACES, NoisyMeans
 
         assert self.params.sampling_rate is not None and isinstance(self.params, FedDmEncoding)  # checked
         assert self.params.count_share is not None
@@ -83,6 +84,7 @@ class PrivateSurrogate:
             count_share=self.params.count_share,
             mechanism=mechanism_of(self.params, 1),  # the sums themselves: counts are released beside them
             streams=secret_streams(self.spending),
+            size=self.params.micro_batch or PLACES,
         )
 
     def released(self, tensors: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], ...]:

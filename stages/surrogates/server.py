@@ -201,7 +201,7 @@ def _read(path: Path, model: TensorArtifact, shape: InputShape, params: Optimisa
     content = LabelledSet(
         torch.from_numpy(images.astype(np.float32)).to(where), torch.from_numpy(labels.copy()).to(where)
     )
-    first = gradient(module, start_weights(module), content)
+    first = gradient(module, start_weights(module), content, micro_batch=params.micro_batch)
     if not all(bool(torch.isfinite(part).all()) for part in first.values()):
         raise InputError(f"{path}: the model's gradient on these images is not finite. Leave it out.")
     return _Received(artifact, content)
@@ -263,6 +263,7 @@ def _fedlap(
         module, contributions, radius=radius, steps=params.server_steps, rate=params.rate(round),
         augmentations=params.augmentations,
         generator=torch.Generator().manual_seed(stream_seed(seed, stage="aggregate", round=round, of="augmentation")),
+        micro_batch=params.micro_batch,
     )  # fmt: skip
     _check_finite(weights)
     told: dict[str, Any] = {
@@ -311,6 +312,7 @@ def _feddm(
         rate=params.rate(round),
         generator=torch.Generator().manual_seed(stream_seed(seed, stage="aggregate", round=round, of="batches")),
         report=lambda done, total: report(done, total, "epochs"),
+        micro_batch=params.micro_batch,
     )
     _check_finite(weights)
     steps = params.server_epochs * -(-len(union) // params.batch_size)

@@ -13,6 +13,7 @@ from tampering.run import Run
 
 from artifacts.formats import tensors_file
 from artifacts.identity import keys
+from fedsynth_cli.app import run as run_command_line
 from stages.audit import ReplayOptions, audit
 
 MADE = {"message-0001", "message-0002", "surrogate-0001", "proxy-0001", "state-0001", "noised-0001", "synthetic"}
@@ -87,6 +88,43 @@ def test_options_of_replay_without_it(every_kind, fedsynth):
     code, _, err = fedsynth("audit", every_kind, "--sample", 1)
     assert code == 2
     assert "--replay" in err
+
+
+IN_PIECES = (
+    "train-client {model} {private}/data.parquet --local-steps 2 {pieces} -o {private}/pieces.safetensors",
+    "encode {model} {private}/pieces.safetensors -o {out}/pieces.safetensors",
+    "train-client {model} {private}/data.parquet --local-steps 2 {bf16} -o {private}/bf16.safetensors",
+    "encode {model} {private}/bf16.safetensors -o {out}/bf16.safetensors",
+    "train-client {model} {private}/data.parquet --local-steps 2 --noise-multiplier 1 --sampling-rate 0.3 "
+    "--batch-size 16 {few} -o {private}/noised.safetensors",
+    "encode {model} {private}/noised.safetensors -o {out}/noised.safetensors",
+    "encode {model} {private}/data.parquet --method fedlap --images-per-class 1 --points 1 --batches 2 --image-steps 2 "
+    "--radius-steps 2 {pieces} -o {out}/fedlap.safetensors",
+    "encode {model} {private}/data.parquet --method feddm --images-per-class 1 --iterations 2 {pieces} "
+    "-o {out}/feddm.safetensors",
+    "train-generator {private}/data.parquet --family vae --steps 2 {pieces} {bf16} -o {private}/g.safetensors",
+    "synthesize {private}/g.safetensors --count 12 -o {out}/drawn.parquet",
+)
+
+
+def test_pieces_of_a_batch_and_bf16_are_made_again(run_copy):
+    client = run_copy / "clients/01"
+    model, private, out = run_copy / "public/model-0000.safetensors", client / "private", client / "outbox"
+
+    def typed(line):
+        options = {"pieces": "--micro-batch 5", "bf16": "--precision bf16", "few": "--micro-batch 2"}
+        words = line.format(model=model, private=private, out=out, **options).split()
+        assert run_command_line([*words, "-q"]) == 0, line
+
+    for line in IN_PIECES:
+        typed(line)
+    report = replayed(run_copy)
+    assert report.passed, report.findings
+    assert report.replayed == {"identical": 6 + 2}  # the messages of two rounds, too
+    # A replay that took whole batches, or float32, would have got other bytes.
+    typed("train-client {model} {private}/data.parquet --local-steps 2 -o {private}/whole.safetensors")
+    found = [tensors_file.read(private / f"{name}.safetensors").tensors for name in ("whole", "pieces", "bf16")]
+    assert len({b"".join(tensors[name].tobytes() for name in sorted(tensors)) for tensors in found}) == 3
 
 
 # Another kind of processor: torch is held to other instructions, in a process of its own.

@@ -10,9 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = (
-    "rounds", "artifact_files", "audit_speed", "aggregate_memory", "command_start", "private_generator_step",
-    "clipped_gradient", "plugin_layers", "sam_step", "surrogate_step", "secure_aggregation", "tofu_encoding",
-    "tofu_files", "tofu_baselines", "fashion_accuracy", "fashion_fedssyn", "fashion_surrogates",
+    "rounds", "artifact_files", "audit_speed", "aggregate_memory", "streamed_memory", "command_start",
+    "private_generator_step", "clipped_gradient", "plugin_layers", "sam_step", "surrogate_step", "secure_aggregation",
+    "tofu_encoding", "tofu_files", "tofu_baselines", "fashion_accuracy", "fashion_fedssyn", "fashion_surrogates",
 )  # fmt: skip
 # Several seconds each, even in their smallest form.
 LONG = {
@@ -60,6 +60,15 @@ def test_it_runs(smoke, name):
 @pytest.mark.parametrize("name", WITH_SERVERS)
 def test_it_runs_with_its_servers(smoke, name):
     check(smoke(name))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_memory_is_flat_from_ten_thousand_to_two_hundred_thousand_images(benchmark, tmp_path):
+    setting = benchmark("measuring").Setting(folder=tmp_path)
+    for row in benchmark("streamed_memory").measure(setting):
+        print(f"{row.what}: {row.ours}; {row.against}: {row.theirs}")
+        assert row.met, row
 
 
 def test_all_are_tested(benchmark):

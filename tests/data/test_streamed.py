@@ -31,17 +31,6 @@ def write(path, count, seed, size=6, units=None):
     return content
 
 
-@pytest.fixture
-def streamed(monkeypatch):
-    """From here on every file is a large one."""
-
-    def begin():
-        monkeypatch.setattr(dataset_images, "_STREAMED_BYTES", 0)
-        monkeypatch.setattr(dataset_images, "_cache", dataset_images._Cache())
-
-    return begin
-
-
 def loaded(*paths):
     return load_described(paths, [dataset_images.describe_dataset(path) for path in paths])
 

@@ -47,6 +47,14 @@ def test_the_recipe_runs_audits_and_replays(fedsynth, fedsynth_json, tmp_path):
     assert list((run / "clients/00/private").rglob("*state*")), "each client keeps its velocity"
     code, _, err = fedsynth("audit", run, "--replay", "--plugin", EXAMPLE / "own_network.py")
     assert code == 0, err
+    # Without it nothing is wrong, and not everything could be looked at: the audit says what it needs.
+    for options in ([], ["--replay"]):
+        code, out, err = fedsynth("audit", run, *options)
+        assert code == 6 and "FAILURE" not in out, out
+        assert "needs the plug-in own_network, sha256:" in out and "nothing that was looked at is wrong" in err
+    model = run / "server/outbox/model-0001.safetensors"
+    code, _, err = fedsynth("evaluate", model, run / "public/test.parquet", "-o", tmp_path / "metrics.json")
+    assert code == 3 and f"the plug-in {record} is needed" in err
 
 
 def test_installed_it_is_named_by_its_distribution(installed, fedsynth, fedsynth_json, tmp_path):

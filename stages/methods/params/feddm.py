@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from stages.hyperparameters import By, When, hyper
-from stages.methods.params.record_privacy import PANEL, WITH_DP
+from stages.methods.params.record_privacy import EFFORT, PANEL, WITH_DP
 from stages.methods.params.schedule import RateSchedule
 from stages.methods.params.surrogates import SurrogateDescent, SurrogateSet
 from stages.registry import ENCODERS, RULES
@@ -46,6 +46,10 @@ class FedDmEncoding(SurrogateSet):
         1.0, "Step size of the images' own descent.", symbol="τ", source="paper", panel=_MATCHING, when=_MATCHED
     )
     image_momentum: float = hyper(0.5, "Its momentum, new each round.", source="paper", panel=_MATCHING, when=_MATCHED)
+    micro_batch: int | None = hyper(
+        None, "Images in a pass of the network, real or synthetic, where fewer than a look's are to be in memory.",
+        panel=EFFORT, when=_MATCHED,
+    )  # fmt: skip
     clip_norm: float | None = hyper(
         By("protection", {"DP": 5.0}), "A record's features, logits and count are clipped to this length together.",
         symbol="C", source="paper", panel=PANEL, when=WITH_DP,

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from stages.hyperparameters import hyper
 from stages.methods.params.encoding import Encoder
+from stages.methods.params.record_privacy import MicroBatch
 from stages.registry import ENCODERS
 
 _PANEL = "public-images"
@@ -14,7 +15,7 @@ _PANEL = "public-images"
 
 @ENCODERS.register
 @dataclass(frozen=True, kw_only=True)
-class PublicImages(Encoder):
+class PublicImages(Encoder, MicroBatch):
     """TOFU with images that everybody draws from the model: only what their labels amount to is sent."""
 
     performed_by: ClassVar[str] = "stages.proxies.public_images:encode_on_public_images"

@@ -96,15 +96,38 @@ class RecordPrivacy(HyperParameters):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effort(RecordPrivacy):
-    """How a training's arithmetic is done, where it takes more memory than there is."""
+class MicroBatch(HyperParameters):
+    """A batch in pieces, where the network's passes over it take more memory than there is."""
 
     micro_batch: int | None = hyper(
         None,
-        "Examples in memory at a time: a batch's gradient is summed over pieces of this size. The batch stays what it "
-        "is, and under DP its noise is added once.",
+        "Examples in a pass of the network: a batch's gradient is summed over pieces of this size. The batch stays "
+        "what it is, and under DP its noise is added once.",
         panel=EFFORT,
     )
+
+    def check(self) -> None:
+        super().check()
+        self.require(self.micro_batch is None or self.micro_batch >= 1, "micro_batch", "at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateMicroBatch(RecordPrivacy, MicroBatch):
+    """The same where each record may be clipped."""
+
+    def check(self) -> None:
+        super().check()
+        if self.is_private and self.micro_batch is not None:
+            sizes = ", ".join(map(str, PRIVATE_PIECES))
+            self.require(
+                self.micro_batch in PRIVATE_PIECES, "micro_batch", f"one of {sizes} under differential privacy"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort(PrivateMicroBatch):
+    """How a training's arithmetic is done."""
+
     precision: Literal["bf16"] | None = hyper(
         None,
         "bf16: the network's two passes in 16 bits; weights, their steps and the loss stay float32, which is all there "
@@ -114,15 +137,7 @@ class Effort(RecordPrivacy):
 
     def check(self) -> None:
         super().check()
-        self.require(self.micro_batch is None or self.micro_batch >= 1, "micro_batch", "at least 1")
-        if not self.is_private:
-            return
-        if self.micro_batch is not None:
-            sizes = ", ".join(map(str, PRIVATE_PIECES))
-            self.require(
-                self.micro_batch in PRIVATE_PIECES, "micro_batch", f"one of {sizes} under differential privacy"
-            )
-        if self.precision is not None:
+        if self.is_private and self.precision is not None:
             raise ValueError(
                 f"--precision {self.precision} does not go with --noise-multiplier or --target-epsilon: the bound on "
                 "what one record changes is proven for gradients in float32. Leave it out"

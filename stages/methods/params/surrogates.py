@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from stages.hyperparameters import By, When, hyper
 from stages.methods.params.aggregation import Rule
 from stages.methods.params.encoding import Encoder
-from stages.methods.params.record_privacy import RoundPrivacy
+from stages.methods.params.record_privacy import MicroBatch, PrivateMicroBatch, RoundPrivacy
 
 Init = Literal["noise", "previous", "real"]
 _SET = "fedlap and feddm: the synthetic set"
@@ -17,7 +17,7 @@ LARGEST_PIXEL = 1e4  # real images lie in −1…1; optimised ones go beyond, bu
 
 
 @dataclass(frozen=True, kw_only=True)
-class SurrogateSet(Encoder, RoundPrivacy):
+class SurrogateSet(Encoder, RoundPrivacy, PrivateMicroBatch):
     """A few images for each class, optimised until they represent the client's data near the model's weights."""
 
     performed_by: ClassVar[str] = "stages.surrogates.client:encode_surrogate"
@@ -80,7 +80,7 @@ class SurrogateSet(Encoder, RoundPrivacy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SurrogateDescent(Rule):
+class SurrogateDescent(Rule, MicroBatch):
     """The server's side: descent on the clients' sets."""
 
     performed_by: ClassVar[str] = "stages.surrogates.server:aggregate_surrogates"

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from stages.hyperparameters import By, When, hyper
 from stages.methods.params.encoding import Encoder
+from stages.methods.params.record_privacy import MicroBatch
 from stages.registry import ENCODERS
 
 _PROXY = "tofu: the proxy data"
@@ -17,7 +18,7 @@ _RESIDUALS = When("--solver residuals", lambda p: p.solver == "residuals")
 
 @ENCODERS.register
 @dataclass(frozen=True, kw_only=True)
-class TofuEncoding(Encoder):
+class TofuEncoding(Encoder, MicroBatch):
     """Algorithm 1: images, soft labels and spanning ratios whose gradient points where the update does."""
 
     performed_by: ClassVar[str] = "stages.proxies.encoder:encode_proxy"
