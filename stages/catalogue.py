@@ -54,7 +54,7 @@ class Command:
         return isinstance(value, str) and option not in (*self.outside, *self.words)
 
 
-_AGAIN = "stages.audit.recompute"
+_AGAIN, _SERVER_AGAIN = "stages.audit.recompute", "stages.audit.server_recompute"
 
 COMMANDS: dict[str, Command] = {
     command.name: command
@@ -80,7 +80,12 @@ COMMANDS: dict[str, Command] = {
             client_sends=("dataset",),
             made_again_by=f"{_AGAIN}:synthesize_again",
         ),
-        Command(name="shuffle", performed_by="stages.shuffle:shuffle", server_sends=("dataset",)),
+        Command(
+            name="shuffle",
+            performed_by="stages.shuffle:shuffle",
+            server_sends=("dataset",),
+            made_again_by=f"{_SERVER_AGAIN}:shuffle_again",
+        ),
         Command(
             name="init-model", performed_by="stages.init_model:init_model", declared=NETWORKS, outside=("weights",)
         ),
@@ -96,7 +101,7 @@ COMMANDS: dict[str, Command] = {
             declared=ENCODERS,
             made_again_by=f"{_AGAIN}:encode_again",
         ),
-        Command(name="decode", performed_by="stages.decode:decode"),
+        Command(name="decode", performed_by="stages.decode:decode", made_again_by=f"{_SERVER_AGAIN}:decode_again"),
         Command(name="identity", performed_by="stages.identity:identity"),
         Command(name="roster", performed_by="stages.identity:roster", words=("federation",)),
         Command(name="sign", performed_by="stages.sign:sign", client_sends=("envelope",), server_sends=("envelope",)),
@@ -115,9 +120,20 @@ COMMANDS: dict[str, Command] = {
             performed_by="stages.secagg.collect:collect",
             declared=SecaggTerms,
             server_sends=("secagg-keys", "secagg-shares", "secagg-survivors"),
+            made_again_by=f"{_SERVER_AGAIN}:collect_again",
         ),
-        Command(name="secagg sum", performed_by="stages.secagg.total:secure_sum"),
-        Command(name="aggregate", performed_by="stages.aggregate:aggregate", declared=RULES, words=("as",)),
+        Command(
+            name="secagg sum",
+            performed_by="stages.secagg.total:secure_sum",
+            made_again_by=f"{_SERVER_AGAIN}:secure_sum_again",
+        ),
+        Command(
+            name="aggregate",
+            performed_by="stages.aggregate:aggregate",
+            declared=RULES,
+            words=("as",),
+            made_again_by=f"{_SERVER_AGAIN}:aggregate_again",
+        ),
         Command(name="evaluate", performed_by="stages.evaluate.accuracy:evaluate"),
     )
 }
