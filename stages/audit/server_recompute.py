@@ -1,4 +1,4 @@
-"""The server's stages again: what it sent is made from what clients sent, and from what it kept of the rounds before."""
+"""The server's stages again: what it sent is made from what clients sent, and from what it kept of earlier rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose files are audited: all of a run folder, the owner's of a home or of several, one participant's, or an outbox."""
+"""Whose files are audited: all of a run folder, the owner's of a home or of several, one participant's, an outbox."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def find_subjects(target: Path, received: Sequence[Path]) -> Subjects:
     if target.is_dir() and any(format_named(path) for path in target.iterdir()):
         return _alone(target.absolute(), received)
     raise InputError(
-        f"{target} is neither a run folder or a home (clients/…), nor a folder of homes, nor a participant's (outbox/), "
-        "nor an outbox itself."
+        f"{target} is neither a run folder or a home (clients/…), nor a folder of homes, nor a participant's "
+        "(outbox/), nor an outbox itself."
     )
 
 
