@@ -25,7 +25,7 @@ from stages.audit.outbound import Problem, Seen, check_seen
 from stages.audit.pictures import Fingerprints, copied, of_private
 from stages.audit.replay import Federation, ReplayOptions, replay_files
 from stages.audit.secure_rounds import SecureRounds
-from stages.audit.signatures import check_anchor, check_envelopes
+from stages.audit.signatures import check_anchor, check_envelopes, check_log, check_spent
 from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subject
 from stages.audit.surrounding_files import Given, Kept, Shelf
@@ -78,6 +78,10 @@ def audit_one(
         check_envelopes(snapshot.seen, common.roster, book if snapshot.has_records else None, mine, result)
         if not subject.is_server and snapshot.has_records:
             check_anchor(subject.place, common.roster, common.receipts, result.sent[-1], result)
+            if mine is not None:
+                check_spent(subject.place, mine, snapshot.seen, common.receipts, result)
+        if subject.is_server and snapshot.has_records:
+            check_log(subject.place, common.receipts, result)
         if common.replay is not None:
             part.sent = [Kept(seen.path, seen.sha256, seen.metadata) for seen in snapshot.seen]
             part.seeds = snapshot.seeds

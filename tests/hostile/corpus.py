@@ -29,7 +29,9 @@ from artifacts.ledgers import (  # noqa: E402
     egress,
     gate,
     lineage,
+    merkle,
     spend,
+    tree_heads,
 )
 from artifacts.metadata import InputRef  # noqa: E402
 from stages.data.png import encode_png  # noqa: E402
@@ -110,12 +112,15 @@ def statements_of():
     metadata = forge.metadata("message", stage="encode", inputs=INPUTS, round=1, params={"method": "plain"})
     on_file = statements.on_file("m.safetensors", "a" * 64, metadata, "f", picked=False)
     heads = [
-        statements.on_ledger("b" * 64, 3, federation="f", client=name, round=1, simulation=True) for name in ("a", "b")
+        statements.on_ledger("b" * 64, 3, spend="c" * 64, federation="f", client=name, round=1, simulation=True)
+        for name in ("a", "b")
     ]
+    leaves = [merkle.leaf_hash(head.payload) for head in heads]
     yield "file", [(1, line) for line in on_file]
     yield "head", [(1, heads[0])]
-    yield "receipt", [(2, heads[0])]
-    yield "receipts", [(2, head) for head in heads]
+    yield "receipt", [(2, heads[0]), (1, tree_heads.grown(leaves, {"a": 0}, federation="f", round=1))]
+    both = tree_heads.grown(leaves, {"a": 0, "b": 1}, federation="f", round=1)
+    yield "receipts", [*((2, head) for head in heads), (1, both)]
 
 
 def images():

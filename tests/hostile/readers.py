@@ -174,8 +174,10 @@ def charges(path):
 def receipt(path):
     known = roster.Roster(path, "f", {"a": {"envelopes": roster.verify_key(SECRETS[0])}},
                           {"envelopes": roster.verify_key(SECRETS[1])})  # fmt: skip
-    for line in envelope_file.read(path, kind="receipt").envelopes:
+    found = envelope_file.read(path, kind="receipt")
+    for line in found.heads:
         receipts.check_receipt(line, known, path)
+    receipts.check_one_history([found, found], known)
 
 
 def identity(path):
