@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from artifacts.errors import InputError, UsageError, VerificationError
+from artifacts.errors import IncompleteError, InputError, UsageError, VerificationError
 from artifacts.formats import Format, envelope_file
 from artifacts.formats.envelope_file import Head, head_of
 from artifacts.identity import keys
@@ -18,9 +18,19 @@ from artifacts.identity.dsse import Envelope
 from artifacts.identity.keys import Key
 from artifacts.identity.roster import Roster, read_roster, signing_key, verify_key
 from artifacts.identity.statements import on_ledger
-from artifacts.ledgers import egress
+from artifacts.ledgers import egress, merkle, receipt_log, spend
 from artifacts.ledgers.egress import Chain
-from artifacts.ledgers.receipts import check_asked, check_head, check_receipt, read_receipts
+from artifacts.ledgers.receipt_log import log_of
+from artifacts.ledgers.receipts import (
+    Receipts,
+    check_asked,
+    check_head,
+    check_one_history,
+    check_receipt,
+    read_receipts,
+    receipts_of,
+)
+from artifacts.ledgers.tree_heads import TreeHead, grown, tree_of
 from artifacts.places import SERVER, Place, client_of
 from artifacts.publish import prepare
 from artifacts.writing import atomic
@@ -40,15 +50,20 @@ def ask(
     head, seq = _before(egress.read(place.ledger), out.name)
     if not seq:
         raise InputError(f"{place.ledger} has no entries: nothing has left that a receipt could be for.")
+    said = Head(known.federation, name, round, seq, head, secret.simulation, "")
+    spent = spend.commitment(spend.beside(key_of(out, key)), secret, said.occasion)
     asked = on_ledger(
-        head, seq, federation=known.federation, client=name, round=round, simulation=secret.simulation
-    )  # fmt: skip
+        head, seq, spend=spent, federation=known.federation, client=name, round=round, simulation=secret.simulation
+    )
     written = envelope_file.write(out, (asked.signed(signer),), force=force)
     return {"out": str(out), "sha256": written.sha256, "client": name, "round": round, "seq": seq, "head": head}
 
 
 def give(heads: Sequence[Path], out: Path, *, roster: Path, key: Path | None = None, force: bool = False) -> Summary:
-    """Countersign the heads of a round and write them into the server's outbox, to go down with the next model."""
+    """Countersign the heads of a round and write them into the server's outbox, to go down with the next model.
+
+    All of them are entered in the server's log. The head of its tree, signed, is the last line of the file.
+    """
     prepare(out, "downlink")
     if not heads:
         raise UsageError("receipt give needs at least one head.")
@@ -56,15 +71,21 @@ def give(heads: Sequence[Path], out: Path, *, roster: Path, key: Path | None = N
     _refuse_secret_sampling(out)
     signer = _signer(known, SERVER, secret)
     asked: dict[str, Envelope] = {}
+    earlier = read_receipts(sorted(out.absolute().parent.glob(f"receipt*{Format.ENVELOPES}")))
     for path in heads:
         (envelope,) = envelope_file.read(path, kind="head").envelopes
         said = check_asked(envelope, known, path)
         if said.client in asked:
             raise InputError(f"{path}: another head of client {said.client!r} was given. Each has one a round.")
         _check_round(said, asked, path)
-        _check_longer(said, out.absolute().parent, path)
+        _check_longer(said, earlier, path)
         asked[said.client] = envelope
-    written = envelope_file.write(out, tuple(asked[name].signed(signer) for name in sorted(asked)), force=force)
+    log = log_of(Place(out.absolute().parent.parent))
+    _check_log(log, earlier)
+    leaves, placed = receipt_log.enter(log, asked)
+    tree = grown(leaves, placed, federation=known.federation, round=said.round)
+    lines = (*(asked[name] for name in sorted(asked)), tree)
+    written = envelope_file.write(out, tuple(line.signed(signer) for line in lines), force=force)
     return {"out": str(out), "sha256": written.sha256, "round": written.metadata.round, "clients": sorted(asked)}
 
 
@@ -75,13 +96,54 @@ def keep(receipts: Path, out: Path, *, roster: Path, client: str | None = None, 
     place = Place.of(out)
     if place is None:
         raise UsageError(f"{out}: a receipt is kept in the client's private/, beside its key.")
-    for envelope in envelope_file.read(receipts, kind="receipt").envelopes:
+    found = envelope_file.read(receipts, kind="receipt")
+    for envelope in found.heads:
         if head_of(envelope).client == name:
             said = check_receipt(envelope, known, receipts)
             check_head(said, egress.read(place.ledger), receipts)
-            atomic.write(out, [envelope.line()], force=force, custody="private")
+            kept = [path for path in receipts_of(place) if path.absolute() != out.absolute()]
+            check_one_history([found, *read_receipts(kept).read], known)
+            lines = [envelope.line(), found.envelopes[-1].line()]
+            atomic.write(out, lines, force=force, custody="private")
             return {"out": str(out), "client": name, "round": said.round, "seq": said.seq, "head": said.head}
     raise InputError(f"{receipts} has no receipt for client {name!r}. Send its head to the server.")
+
+
+def compare(files: Sequence[Path], *, roster: Path) -> Summary:
+    """Hold the tree heads of receipts against each other, those that two clients have, or more of them.
+
+    A contradiction raises `VerificationError`; heads that no proof joins raise `IncompleteError`.
+    """
+    known = read_roster(roster)
+    paths = [one for path in files for one in (_receipts_in(path) if path.is_dir() else [path])]
+    found = [envelope_file.read(path, kind="receipt") for path in paths]
+    trees = check_one_history(found, known)
+    parts = _joined(trees)
+    if len(parts) > 1:
+        sizes = " and ".join(str(min(part)) for part in parts[:2])
+        raise IncompleteError(
+            f"nothing contradicts, but no proof joins the logs of {sizes} heads: compare receipts of the same round, "
+            "or of all rounds between."
+        )
+    last = max(trees, key=lambda tree: tree.size)
+    return {"files": len(found), "federation": known.federation, "size": last.size, "root": last.root, "agree": True}
+
+
+def _receipts_in(folder: Path) -> list[Path]:
+    found = sorted(folder.glob(f"receipt*{Format.ENVELOPES}"))
+    if not found:
+        raise InputError(f"{folder} holds no receipts.")
+    return found
+
+
+def _joined(trees: Sequence[TreeHead]) -> list[set[int]]:
+    """The sizes of the log, those together that proofs join. The empty log joins nothing: all go on from it."""
+    parts: list[set[int]] = []
+    for tree in trees:
+        part = {tree.size, tree.previous_size} - {0}
+        alone = [other for other in parts if not other & part]
+        parts = [*alone, part.union(*(other for other in parts if other & part))]
+    return parts
 
 
 def _before(book: Chain, file: str) -> tuple[str, int]:
@@ -101,15 +163,24 @@ def _signer(roster: Roster, name: str, key: Key) -> bytes:
     return signer
 
 
-def _check_longer(said: Head, outbox: Path, path: Path) -> None:
+def _check_longer(said: Head, given: Receipts, path: Path) -> None:
     """A ledger only grows: a head with fewer entries than one that was countersigned, or another of as many, is not."""
-    for earlier in read_receipts(sorted(outbox.glob(f"receipt*{Format.ENVELOPES}"))).lines.get(said.client, ()):
-        before = head_of(earlier[1])
+    for earlier, envelope in given.lines.get(said.client, ()):
+        before = head_of(envelope)
         if said.seq < before.seq or (said.seq == before.seq and said.head != before.head):
             raise VerificationError(
-                f"{path}: the ledger of {said.client!r} has {said.seq} entries here, where {earlier[0].name} has "
+                f"{path}: the ledger of {said.client!r} has {said.seq} entries here, where {earlier.name} has "
                 f"{before.seq} and another head: it was cut or rewritten. It is not countersigned; ask the client."
             )
+
+
+def _check_log(log: Path, given: Receipts) -> None:
+    """A log that lost what was countersigned would begin a second history."""
+    leaves = receipt_log.read_leaves(log)
+    for found in given.read:
+        tree = tree_of(found.envelopes[-1])
+        if len(leaves) < tree.size or merkle.root(leaves[: tree.size]).hex() != tree.root:
+            raise VerificationError(f"{log} is not the log that {found.path} is of. Put it back; nothing was signed.")
 
 
 def _check_round(said: Head, asked: Mapping[str, Envelope], path: Path) -> None:

@@ -11,7 +11,7 @@ from artifacts.formats import Format, any_file, envelope_file, format_named
 from artifacts.formats.envelope_file import EnvelopeArtifact
 from artifacts.identity.attestation import check_signed
 from artifacts.identity.roster import Roster, read_roster
-from artifacts.ledgers.receipts import check_asked, check_receipt
+from artifacts.ledgers.receipts import check_asked, check_one_history, check_receipt, check_tree
 from stages.execution.progress import Report, Summary, silent
 
 
@@ -33,6 +33,7 @@ def verify(
         except FedsynthError as error:
             rows.append({"file": str(path), "verified": False, "reason": str(error)})
         report(number, len(files), path.name)
+    _check_history(rows, known)
     passed = all(row["verified"] for row in rows)
     return {"federation": known.federation, "verified": passed, "files": rows}, passed
 
@@ -75,10 +76,24 @@ def _verify_heads(found: EnvelopeArtifact, roster: Roster) -> dict[str, Any]:
     if kind == "envelope":
         raise InputError(f"{found.path} is the envelope of a file: give that file, or both with --envelope.")
     check = check_receipt if kind == "receipt" else check_asked
-    heads = [check(line, roster, found.path) for line in found.envelopes]
+    heads = [check(line, roster, found.path) for line in found.heads]
     said = [{"client": head.client, "round": head.round, "seq": head.seq, "head": head.head} for head in heads]
-    signers = ["server"] if kind == "receipt" else []
-    return {"kind": kind, "signed_by": ", ".join([*(head.client for head in heads), *signers]), "heads": said}
+    names = ", ".join(head.client for head in heads)
+    if kind != "receipt":
+        return {"kind": kind, "signed_by": names, "heads": said}
+    tree = check_tree(found, roster)
+    log = {"size": tree.size, "root": tree.root}
+    return {"kind": kind, "signed_by": f"{names}, server", "heads": said, "log": log}
+
+
+def _check_history(rows: list[dict[str, Any]], roster: Roster) -> None:
+    """Receipts of which one contradicts another are none of them verified."""
+    receipts = [row for row in rows if row["verified"] and "log" in row]
+    try:
+        check_one_history([envelope_file.read(Path(row["file"])) for row in receipts], roster)
+    except FedsynthError as error:
+        for row in receipts:
+            row |= {"verified": False, "reason": str(error)}
 
 
 def _envelope(path: Path, given: Path | None) -> EnvelopeArtifact:

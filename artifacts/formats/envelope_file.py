@@ -1,4 +1,4 @@
-"""Files of envelopes, a line each: statements on a file, heads of ledgers, receipts.
+"""Files of envelopes, a line each: statements on a file, heads of ledgers, receipts with the tree that they are in.
 
 Read without trusting a byte of them: only what is spelt as we spell it passes. Whether the signatures are those of the
 right people is another question, which needs the roster: `attestation` and `receipts` answer it.
@@ -14,19 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from artifacts import limits
-from artifacts.digests import sha256_hex
+from artifacts.digests import is_sha256, sha256_hex
 from artifacts.errors import InputError
 from artifacts.formats import Format
 from artifacts.identity import dsse
 from artifacts.identity.dsse import Envelope, EnvelopeError
-from artifacts.identity.statements import CLAIM, HEAD, LEDGER, PROVENANCE
+from artifacts.identity.statements import CLAIM, HEAD, LEDGER, PROVENANCE, TREE
 from artifacts.kinds import CUSTODIES, Custody
+from artifacts.ledgers.tree_heads import tree_of
 from artifacts.limits import LimitError
 from artifacts.metadata import InputRef, Metadata, MetadataError
 from artifacts.publish import publish
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
-_HEAD: dict[str, type] = {"federation": str, "client": str, "round": int, "seq": int, "simulation": bool}
+_HEAD: dict[str, type] = {
+    "federation": str, "client": str, "round": int, "seq": int, "simulation": bool, "spend": str,
+}  # fmt: skip
 _CLAIM = {
     "federation", "client", "round", "model", "kind", "custody", "simulation", "events", "disclosures", "picked",
     "epsilon",
@@ -50,6 +53,11 @@ class EnvelopeArtifact:
     def size(self) -> int:
         return len(self.data)
 
+    @property
+    def heads(self) -> tuple[Envelope, ...]:
+        """Without the tree head at the end of receipts."""
+        return self.envelopes[:-1] if self.metadata.kind == "receipt" else self.envelopes
+
 
 @dataclass(frozen=True)
 class Head:
@@ -61,6 +69,12 @@ class Head:
     seq: int
     head: str
     simulation: bool
+    spend: str
+
+    @property
+    def occasion(self) -> str:
+        """What the commitment to the spend ledger is bound to."""
+        return f"{self.federation} {self.client} {self.round} {self.seq}"
 
 
 def beside(file: Path) -> Path:
@@ -113,6 +127,8 @@ def head_of(envelope: Envelope) -> Head:
         raise EnvelopeError("its statement is not on the head of a ledger")
     if any(type(said[name]) is not wanted for name, wanted in _HEAD.items()) or said["seq"] < 1:
         raise EnvelopeError("its statement on a head has a malformed field")
+    if not is_sha256(said["spend"]):
+        raise EnvelopeError("its statement on a head has no commitment to the spend ledger")
     return Head(head=subject["digest"]["sha256"], **said)
 
 
@@ -122,14 +138,19 @@ def _metadata(envelopes: tuple[Envelope, ...]) -> Metadata:
     signers = {len(envelope.signatures) for envelope in envelopes}
     if types == [PROVENANCE, CLAIM] and signers == {1}:
         return _of_statements(*envelopes)
-    if set(types) != {HEAD} or signers not in ({1}, {2}) or (signers == {1} and len(envelopes) != 1):
-        raise EnvelopeError("it holds neither two statements on one file, nor a head, nor receipts")
-    heads = [head_of(envelope) for envelope in envelopes]
+    asked = types == [HEAD] and signers == {1}
+    lines = envelopes if asked else envelopes[:-1]
+    given = types == [*[HEAD] * len(lines), TREE] and {len(line.signatures) for line in lines} == {2}
+    if not asked and not given:
+        raise EnvelopeError("it holds neither two statements on one file, nor a head, nor receipts with a tree head")
+    heads = [head_of(envelope) for envelope in lines]
     names = [head.client for head in heads]
     if names != sorted(set(names)) or len({(head.round, head.federation) for head in heads}) != 1:
         raise EnvelopeError("its heads are not of one round, sorted by client, each once")
     simulation = any(head.simulation for head in heads)
-    if signers == {1}:
+    if given:
+        tree_of(envelopes[-1]).check(lines)
+    if asked:
         return Metadata(
             kind="head", stage="receipt", method="ask", custody="outbound", client=heads[0].client,
             round=heads[0].round, simulation=simulation, versions={},

@@ -7,6 +7,7 @@ statements again and compare. No time, host, environment, command line or digest
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from artifacts.identity.dsse import Envelope, stated
@@ -17,6 +18,8 @@ PROVENANCE = "https://slsa.dev/provenance/v1"
 CLAIM = "urn:fedsynth:privacy-claim:v1"
 HEAD = "urn:fedsynth:ledger-head:v1"
 LEDGER = "egress.jsonl"
+TREE = "urn:fedsynth:tree-head:v1"
+LOG = "receipts"
 _BUILD, _BUILDER = "urn:fedsynth:stage:v1", "urn:fedsynth:builder"
 
 
@@ -28,10 +31,17 @@ def on_file(name: str, sha256: str, metadata: Metadata, federation: str, *, pick
     )
 
 
-def on_ledger(head: str, seq: int, *, federation: str, client: str, round: int, simulation: bool) -> Envelope:
-    """The head of a client's ledger after `seq` entries, not signed yet."""
+def on_ledger(
+    head: str, seq: int, *, spend: str, federation: str, client: str, round: int, simulation: bool
+) -> Envelope:
+    """The head of a client's ledger after `seq` entries, not signed yet. `spend` commits to its spend ledger."""
     bound = {"federation": federation, "client": client, "round": round, "seq": seq, "simulation": simulation}
-    return stated(LEDGER, head, HEAD, bound)
+    return stated(LEDGER, head, HEAD, {**bound, "spend": spend})
+
+
+def on_log(root: str, size: int, *, federation: str, round: int, proofs: Mapping[str, Any]) -> Envelope:
+    """The root of the server's tree of all heads so far, with proofs of what is in it; not signed yet."""
+    return stated(LOG, root, TREE, {"federation": federation, "round": round, "size": size, **proofs})
 
 
 def _provenance(metadata: Metadata, federation: str) -> dict[str, Any]:

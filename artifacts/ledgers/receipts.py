@@ -2,7 +2,8 @@
 
 A ledger that is rewritten as a whole, or cut at its end, is a good ledger to anyone who sees it alone. A receipt ends
 that: both have signed that after so many entries the ledger had this head. What came before can be changed no more;
-what came after the last receipt still can.
+what came after the last receipt still can. With the receipts comes a tree head of the server's log of all heads: two
+that contradict each other show a server that keeps two histories.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Literal
 
 from artifacts.errors import FedsynthError, VerificationError
 from artifacts.formats import Format, envelope_file
-from artifacts.formats.envelope_file import Head, head_of
+from artifacts.formats.envelope_file import EnvelopeArtifact, Head, head_of
 from artifacts.identity.dsse import Envelope
 from artifacts.identity.roster import Roster
 from artifacts.ledgers import egress
 from artifacts.ledgers.egress import Chain
+from artifacts.ledgers.tree_heads import TreeHead, tree_of
 from artifacts.places import Place
 
 
@@ -47,6 +49,7 @@ class Receipts:
     files: int = 0
     lines: Mapping[str, Sequence[tuple[Path, Envelope]]] = field(default_factory=dict)
     wrong: str = ""
+    read: Sequence[EnvelopeArtifact] = ()
 
 
 def read_receipts(paths: Iterable[Path]) -> Receipts:
@@ -55,11 +58,14 @@ def read_receipts(paths: Iterable[Path]) -> Receipts:
     A file that is gone by now is left out; one that the operating system does not let us read raises `InputError`.
     """
     lines: dict[str, list[tuple[Path, Envelope]]] = {}
+    read: list[EnvelopeArtifact] = []
     files, wrong = 0, ""
     for path in paths:
         files += 1
         try:
-            for envelope in envelope_file.read(path, kind="receipt").envelopes:
+            found = envelope_file.read(path, kind="receipt")
+            read.append(found)
+            for envelope in found.heads:
                 lines.setdefault(head_of(envelope).client, []).append((path, envelope))
         except FedsynthError as error:
             if isinstance(error.__cause__, FileNotFoundError):
@@ -67,7 +73,7 @@ def read_receipts(paths: Iterable[Path]) -> Receipts:
             if isinstance(error.__cause__, OSError):
                 raise
             wrong = wrong or str(error)
-    return Receipts(files, lines, wrong)
+    return Receipts(files, lines, wrong, read)
 
 
 NO_RECEIPTS = Receipts()
@@ -91,6 +97,10 @@ def anchor(place: Place, roster: Roster | None, given: Receipts = NO_RECEIPTS) -
         return _unproved("mismatch", book, own.wrong or given.wrong)
     if roster is None:
         return _unproved("unanchored", book, "there are receipts, but no roster to check them by")
+    try:
+        check_one_history([*own.read, *given.read], roster)
+    except FedsynthError as error:
+        return _unproved("mismatch", book, str(error))
     proved = 0
     for path, envelope in (*own.lines.get(name, ()), *given.lines.get(name, ())):
         try:
@@ -135,6 +145,33 @@ def check_receipt(envelope: Envelope, roster: Roster, where: Path) -> Head:
     return said
 
 
+def check_tree(found: EnvelopeArtifact, roster: Roster) -> TreeHead:
+    """The tree head of receipts, if the server of this federation signed it. The reader checked its proofs."""
+    tree, known = tree_of(found.envelopes[-1]), roster.server
+    _check_federation(tree, roster, found.path)
+    if known is None or not found.envelopes[-1].is_signed_by(known["envelopes"]):
+        raise VerificationError(f"{found.path}: its tree head is not signed by the server of {roster.path}.")
+    return tree
+
+
+def check_one_history(files: Sequence[EnvelopeArtifact], roster: Roster) -> list[TreeHead]:
+    """The tree heads of these receipts, if none of them contradicts another: else the server keeps two histories."""
+    claimed: dict[tuple[str, int], tuple[str, Path]] = {}
+    trees = []
+    for found in files:
+        tree = check_tree(found, roster)
+        for (what, number), value in tree.claims(found.heads).items():
+            before, path = claimed.setdefault((what, number), (value, found.path))
+            if before != value:
+                about = f"a log of {number} heads" if what == "root" else f"head {number} of the log"
+                raise VerificationError(
+                    f"{found.path} and {path} contradict each other about {about}, and the server signed both: it "
+                    "shows two histories. Keep both files: with the roster they prove it to anybody."
+                )
+        trees.append(tree)
+    return trees
+
+
 def check_asked(envelope: Envelope, roster: Roster, where: Path) -> Head:
     """The head in it, if the client signed it and nobody else."""
     said = head_of(envelope)
@@ -162,7 +199,7 @@ def check_head(said: Head, book: Chain, where: Path) -> None:
         )
 
 
-def _check_federation(said: Head, roster: Roster, where: Path) -> None:
+def _check_federation(said: Head | TreeHead, roster: Roster, where: Path) -> None:
     if said.federation != roster.federation:
         raise VerificationError(
             f"{where} is of the federation {said.federation!r}, but {roster.path} of {roster.federation!r}."

@@ -9,6 +9,8 @@ deleted.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,25 @@ def reserved_by_event(path: Path) -> dict[str, list[dict[str, Any]]]:
         for fields in entries
         if fields["entry"] == "released"
     }
+
+
+def commitment(path: Path, key: Key, occasion: str) -> str:
+    """Binds the client to its spend ledger as it is now, for a receipt; only the key opens it, and none equals another.
+
+    A plain digest would show whether anything was spent in between.
+    """
+    return _committed(chain.read(path, _is_entry).head, key, occasion)
+
+
+def committed_entries(path: Path, key: Key, occasion: str, said: str) -> int | None:
+    """After how many entries the ledger was what `commitment` said; None if it never was: an audit asks."""
+    lines = chain.read(path, _is_entry)
+    heads = [*(fields["previous"] for fields in lines.entries), lines.head]
+    return next((number for number, head in enumerate(heads) if _committed(head, key, occasion) == said), None)
+
+
+def _committed(head: str, key: Key, occasion: str) -> str:
+    return hmac.new(key.derive("spend heads"), f"{head} {occasion}".encode(), hashlib.sha256).hexdigest()
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""`fedsynth receipt`: a group of three commands."""
+"""`fedsynth receipt`: a group of four commands."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import typer
 from fedsynth_cli.console import Output
 from fedsynth_cli.options import Client, Force, Json, Key, Out, Quiet, RosterFile, ServerKey
 
-_CLIENT, _SERVER = "At a client", "At the server"
+_CLIENT, _SERVER, _ANYBODY = "At a client", "At the server", "Anywhere"
 
 
 def receipt() -> None:
     """Have the head of a client's ledger countersigned, so that it cannot be rewritten later without being noticed.
 
-    ask (client), give (server), keep (client); each takes --json and --quiet. Not with secretly sampled clients: a
-    receipt shows who took part.
+    ask (client), give (server), keep (client), compare (two clients, or an auditor); each takes --json and --quiet. Not
+    with secretly sampled clients: a receipt shows who took part.
 
     Example: fedsynth receipt ask --round 1 --roster public/roster.json -o clients/00/outbox/head-0001.intoto.jsonl
     """
@@ -54,6 +54,9 @@ def give(
 ) -> None:
     """Countersign the heads of a round, in one file that goes down with the next model.
 
+    Each head is entered in the server's log, a Merkle tree (RFC 6962). The file ends with the signed head of the tree,
+    and proofs that the round's heads are in it and that it goes on from the tree before.
+
     Example: fedsynth receipt give clients/*/outbox/head-0001.intoto.jsonl --roster public/roster.json
     -o server/outbox/receipts-0001.intoto.jsonl
     """
@@ -81,10 +84,28 @@ def keep(
     Output(as_json=json, quiet=quiet).result(stage(receipts, out, roster=roster, client=client, force=force))
 
 
+def compare(
+    files: Annotated[list[Path], typer.Argument(help="Receipts, or folders with receipts, of two clients or more.")],
+    roster: RosterFile,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Hold the receipts that two clients have against each other: a server that shows two histories is caught.
+
+    Exit code 5: they contradict each other; both files, which the server signed, prove it. Exit code 6: nothing
+    contradicts, but no proof joins the two; compare receipts of the same round.
+
+    Example: fedsynth receipt compare clients/00/private clients/01/private --roster public/roster.json
+    """
+    from stages.receipt import compare as stage
+
+    Output(as_json=json, quiet=quiet).result(stage(files, roster=roster))
+
+
 def group() -> typer.Typer:
-    """The three as subcommands."""
+    """The four as subcommands."""
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(receipt)
-    for function, panel in ((ask, _CLIENT), (keep, _CLIENT), (give, _SERVER)):
+    for function, panel in ((ask, _CLIENT), (keep, _CLIENT), (give, _SERVER), (compare, _ANYBODY)):
         app.command(function.__name__, rich_help_panel=panel)(function)
     return app

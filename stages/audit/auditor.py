@@ -9,9 +9,10 @@ into what is audited.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from artifacts.digests import sha256_file
 from artifacts.errors import FedsynthError, IncompleteError
 from artifacts.ledgers import lineage
 from artifacts.metadata import InputRef
@@ -20,7 +21,7 @@ from stages.audit.budget import epsilons
 from stages.audit.findings import AuditReport, Level
 from stages.audit.obstacles import is_gone
 from stages.audit.participant import Audited, Common, add_error, audit_one, could_not
-from stages.audit.replay import ReplayOptions
+from stages.audit.replay import Federation, ReplayOptions
 from stages.audit.signatures import check_trust, find_roster, receipts_in
 from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subjects, find_subjects
@@ -102,7 +103,8 @@ def _look(
     if server is not None:
         alone = not subjects.clients
         with_clients = common if not alone else dataclasses.replace(common, given=None)
-        parts.append(audit_one(len(parts), server, with_clients, recorded))
+        around = _federation(subjects, parts, made_from, common)
+        parts.append(audit_one(len(parts), server, with_clients, recorded, around))
         recorded |= parts[-1].recorded | (given.paths.keys() if given is not None else set())
         report(number, number, parts[-1].name)
     for part in parts:
@@ -110,6 +112,7 @@ def _look(
     if server is not None:
         ledgers = bool(subjects.clients) and all(subject.role == "own" for subject in subjects.clients)
         _check_server_lineage(made_from, server, recorded, result, ledgers=ledgers)
+    _check_copies(subjects, {part.name: part.recorded for part in parts}, result)
     return result, set().union(*(part.replaced for part in parts))
 
 
@@ -153,6 +156,31 @@ def _audit_some(snapshots: list[tuple[int, Snapshot]], common: Common) -> list[A
     return [audit_one(*snapshots.pop(), common) for _ in range(len(snapshots))]
 
 
+def _federation(
+    subjects: Subjects, parts: list[Audited], made_from: list[tuple[Path, list[InputRef]]], common: Common
+) -> Federation:
+    """What a replay of the server's files goes on from."""
+    seeds = [seed for part in parts for seed in part.seeds] + ([subjects.seed] if subjects.seed is not None else [])
+    return Federation(
+        [one for part in parts for one in part.sent],
+        {path.name.removesuffix(_RECORD): references for path, references in made_from},
+        tuple(dict.fromkeys(seeds)),
+        common.roster.path if common.roster is not None else None,
+        common.given,
+    )
+
+
+def _check_copies(subjects: Subjects, recorded: Mapping[str, set[str]], result: AuditReport) -> None:
+    """What somebody received from a participant is what that one recorded: nobody was sent something else."""
+    for owner, folder in subjects.copies:
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            try:
+                if path.is_file() and sha256_file(path) not in recorded[owner]:
+                    result.add("failure", "ledger", path, f"received from {owner}, which recorded no such file")
+            except OSError as error:
+                result.add("unknown", "ledger", path, could_not(str(error.strerror)))
+
+
 def _read_records(server: Place, result: AuditReport) -> list[tuple[Path, list[InputRef]]]:
     """What the server noted of where its files come from, before the clients' ledgers are read."""
     found = []
@@ -178,7 +206,8 @@ def _check_server_lineage(
     `ledgers`: whether those of all clients are here, so that what none of them records was never sent.
     """
     # Where a ledger or a private file could not be read, what is missing may be there.
-    level: Level = "unknown" if result.count("unknown") else "failure"
+    hindered = any(found.level == "unknown" and found.check != "replay" for found in result.findings)
+    level: Level = "unknown" if hindered else "failure"
     recorded_files = {path.name.removesuffix(_RECORD) for path, _ in made_from}
     for one in server.seen if server.has_records else ():
         if one.metadata.stage in _RECORDED and one.path.stem not in recorded_files:

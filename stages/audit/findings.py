@@ -28,7 +28,7 @@ CHECKS: dict[str, str] = {
     "lineage": "everything leads back to private inputs, which the client's key opens",
     "envelopes": "a signature is on the file that it says, by the one whose file that is",
     "anchor": "the server countersigned the ledger, which has not been rewritten since",
-    "replay": "the client's inputs and key give the same bytes again",
+    "replay": "inputs and keys give the same bytes again",
 }
 
 

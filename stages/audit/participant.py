@@ -23,12 +23,12 @@ from stages.audit.noise import ShownNoise
 from stages.audit.obstacles import in_words, obstacle
 from stages.audit.outbound import Problem, Seen, check_seen
 from stages.audit.pictures import Fingerprints, copied, of_private
-from stages.audit.replay import ReplayOptions, replay_files
+from stages.audit.replay import Federation, ReplayOptions, replay_files
 from stages.audit.secure_rounds import SecureRounds
-from stages.audit.signatures import check_anchor, check_envelopes
+from stages.audit.signatures import check_anchor, check_envelopes, check_log, check_spent
 from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subject
-from stages.audit.surrounding_files import Given, Shelf
+from stages.audit.surrounding_files import Given, Kept, Shelf
 from stages.plugins import missing
 from stages.words import counted
 
@@ -56,10 +56,19 @@ class Audited:
     result: AuditReport = field(default_factory=AuditReport)
     recorded: set[str] = field(default_factory=set)
     replaced: set[str] = field(default_factory=set)
+    # For a replay of the server's files: what was sent to it, and seeds that are known.
+    sent: list[Kept] = field(default_factory=list)
+    seeds: tuple[int, ...] = ()
 
 
-def audit_one(number: int, snapshot: Snapshot, common: Common, recorded: Set[str] = frozenset()) -> Audited:
-    """`recorded`: what the clients did, if this is the server."""
+def audit_one(
+    number: int,
+    snapshot: Snapshot,
+    common: Common,
+    recorded: Set[str] = frozenset(),
+    federation: Federation | None = None,
+) -> Audited:
+    """`recorded` and `federation`: what the clients did, if this is the server."""
     subject = snapshot.subject
     part = Audited(number, subject.name)
     result = part.result
@@ -70,8 +79,15 @@ def audit_one(number: int, snapshot: Snapshot, common: Common, recorded: Set[str
         check_envelopes(snapshot.seen, common.roster, book if snapshot.has_records else None, mine, result)
         if not subject.is_server and snapshot.has_records:
             check_anchor(subject.place, common.roster, common.receipts, result.sent[-1], result)
-        if not subject.is_server and common.replay is not None:
-            replay_files(snapshot, common.given, common.replay, result)
+            if mine is not None:
+                check_spent(subject.place, mine, snapshot.seen, common.receipts, result)
+        if subject.is_server and snapshot.has_records:
+            check_log(subject.place, common.receipts, result)
+        if common.replay is not None:
+            part.sent = [Kept(seen.path, seen.sha256, seen.metadata) for seen in snapshot.seen]
+            part.seeds = snapshot.seeds
+            if subject.role != "received":
+                replay_files(snapshot, federation or Federation(given=common.given), common.replay, result)
     except Exception as error:
         add_error(error, "outbox", subject.base, result)
     part.replaced = {str(path) for path in snapshot.replaced}

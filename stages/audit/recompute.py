@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from artifacts.formats import dataset_file, tensors_file
 from artifacts.identity.commitments import commit
@@ -28,20 +28,41 @@ class UnreplayableError(Exception):
     """Something that the computation needs is not there, or never was a computation."""
 
 
+class Held(Protocol):
+    """A file that somebody has."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def sha256(self) -> str: ...
+
+    @property
+    def metadata(self) -> Metadata: ...
+
+
 @dataclass(frozen=True)
 class Remaking:
-    """A file to be made again: what it says of itself, and where its inputs are."""
+    """A file to be made again: what it says of itself, and where its inputs are.
+
+    `made_from` are the inputs that it names and, for the server's files, those that the server alone recorded. `own` is
+    what its maker sent and kept, `received` what clients sent to the server.
+    """
 
     path: Path
     metadata: Metadata
     path_of: Callable[[InputRef, int | None], Path]
-    key: Key
+    key: Key | None
     seeds: Sequence[int]
     sent: Sequence[Seen]
     device: Device
+    made_from: Sequence[InputRef]
+    own: Sequence[Held]
+    received: Sequence[Held]
+    roster: Path | None
 
-    def inputs(self, role: str) -> list[Path]:
-        return [self.path_of(r, self.metadata.round) for r in self.metadata.inputs if r.role == role]
+    def inputs(self, *roles: str) -> list[Path]:
+        return [self.path_of(r, self.metadata.round) for r in self.made_from if r.role in roles]
 
     def input(self, *roles: str) -> Path:
         found = list(itertools.chain.from_iterable(self.inputs(role) for role in roles))
@@ -58,11 +79,20 @@ Make = Callable[[Path], list[Path]]
 
 
 def recipe_for(recipe: Remaking) -> Make:
-    command = COMMANDS.get(recipe.metadata.stage)
-    if command is None or command.made_again_by is None:
+    remaker = remaker_of(recipe.metadata)
+    if remaker is None:
         raise UnreplayableError(f"nothing is known of how {recipe.metadata.stage} computes")
-    again: Callable[[Remaking, Path], list[Path]] = named(command.made_again_by)
+    again: Callable[[Remaking, Path], list[Path]] = named(remaker)
     return lambda out: again(recipe, out)
+
+
+def remaker_of(metadata: Metadata) -> str | None:
+    """What makes a file again; None if it was not computed, as data that a client brought."""
+    name = f"{metadata.stage} {metadata.method}"
+    if metadata.stage == "secagg" and metadata.custody == "downlink":
+        name = "secagg collect"  # whose lists name the step that they are of
+    command = COMMANDS.get(name) or COMMANDS.get(metadata.stage)
+    return command.made_again_by if command is not None else None
 
 
 def train_client_again(recipe: Remaking, out: Path) -> list[Path]:
@@ -116,6 +146,7 @@ def synthesize_again(recipe: Remaking, out: Path) -> list[Path]:
 
 def _seed_of_images(recipe: Remaking, rows: int) -> int:
     """The seed is nowhere in what leaves; but the salt of the commitment was derived from it, under the key."""
+    assert recipe.key is not None  # a client's files are not made again without it
     metadata = recipe.metadata
     (reference,) = metadata.inputs
     generator = recipe.path_of(reference, None)
@@ -135,7 +166,7 @@ def encode_again(recipe: Remaking, out: Path) -> list[Path]:
 
     params = ENCODERS.from_mapping(recipe.metadata.params)
     model, source = recipe.input("model"), recipe.input(*params.reads)
-    before = _before(recipe, params, model) if "before" in params.takes else None
+    before = model_before(recipe, params, model) if "before" in params.takes else None
     if recipe.metadata.kind != params.kind:
         # What a lossy message left out is made along with the message.
         message = out.parent.parent / OUTBOX / out.name
@@ -167,7 +198,7 @@ def _earlier(recipe: Remaking, params: Encoder) -> Iterator[Path | None]:
     yield None
 
 
-def _before(recipe: Remaking, params: Any, model: Path) -> Path | None:
+def model_before(recipe: Remaking, params: Any, model: Path) -> Path | None:
     """For a mask of what moved: the model that this one was made from."""
     if not params.follows_movement:
         return None

@@ -1,4 +1,6 @@
-"""`audit --replay`: files that left, computed again from the client's private inputs and key, and compared.
+"""`audit --replay`: files that left, computed again from what they were made from, and compared.
+
+A client's come from its private inputs and key; the server's from what the clients sent, by the server's records.
 
 All of it happens in a folder of the auditor's, which others cannot look into and which is deleted afterwards (privacy
 contract, rule 26): nothing is written into what is audited. The spend ledger is copied there: an identical computation
@@ -9,8 +11,8 @@ is there, which is no key if the folder outlives its process.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +30,8 @@ from stages.audit.compare import largest_difference
 from stages.audit.findings import STATES, AuditReport, Level, State
 from stages.audit.obstacles import obstacle
 from stages.audit.outbound import Seen
-from stages.audit.recompute import Remaking, UnreplayableError, recipe_for
+from stages.audit.recompute import Held, Remaking, UnreplayableError, recipe_for, remaker_of
+from stages.audit.server_recompute import made_from
 from stages.audit.snapshot import Snapshot
 from stages.audit.surrounding_files import Given, Kept, Shelf
 from stages.charging.spending import charged_to_copy
@@ -58,22 +61,44 @@ class Replayed:
     what: str
 
 
+@dataclass(frozen=True)
+class Federation:
+    """What files were made from: what everybody was given; for the server's, what it has from the clients.
+
+    `received` are the clients' files that are at hand, `records` say who took part, `seeds` are those that private
+    files and terms state, `roster` is the file with everybody's keys.
+    """
+
+    received: Sequence[Held] = ()
+    records: Mapping[str, Sequence[InputRef]] = field(default_factory=dict)
+    seeds: Sequence[int] = ()
+    roster: Path | None = None
+    given: Given | None = None
+
+
 @dataclass
 class Replay:
-    """One client's files, again. `tolerance` is None where nothing but the same bytes will do."""
+    """One participant's files, again. `tolerance` is None where nothing but the same bytes will do.
+
+    A server may have no key: what it computes without noise needs none.
+    """
 
     place: Place
-    key: Key
+    key: Key | None
     shelf: Shelf
-    given: Given | None
     seen: Sequence[Seen]
+    federation: Federation
     tolerance: float | None = None
     seeds: Sequence[int] = ()
     device: Device = "auto"
 
     def run(self, sample: int | None = None) -> Iterator[Replayed]:
         """All files, or so many of them that nobody could know beforehand."""
-        chosen = list(self.seen)
+        chosen: list[Held] = [*self.seen]
+        # What the server keeps for its next round goes into the next model, though no file names it.
+        chosen += [kept for kept in self.shelf.files.values() if _is_server_state(kept.metadata)]
+        self._own: list[Held] = [*self.seen, *self.shelf.files.values()]
+        self._received = {one.sha256: one.path for one in self.federation.received}
         if sample is not None and sample < len(chosen):
             drawn = set(random.SystemRandom().sample(range(len(chosen)), sample))
             chosen = [one for number, one in enumerate(chosen) if number in drawn]
@@ -82,7 +107,8 @@ class Replay:
             self._home = Place(folder / self.place.base.name)
             with explained(folder):
                 make_folder(self._home.private)
-                self._home.key.symlink_to(self.place.key.absolute())
+                if self.key is not None:
+                    self._home.key.symlink_to(self.place.key.absolute())
             book = spend.beside(self.place.key)
             if book.exists():
                 atomic.write(spend.beside(self._home.key), [chain.snapshot(book)], force=True, custody="private")
@@ -93,13 +119,13 @@ class Replay:
                     why = obstacle(error) or f"{type(error).__name__}: {error}"
                     yield Replayed(one.path, "unfinished", f"it could not be computed again: {why}")
 
-    def _outbound(self, one: Seen) -> Replayed:
-        if KINDS[one.metadata.kind].is_fresh:
+    def _outbound(self, one: Held) -> Replayed:
+        if KINDS[one.metadata.kind].is_fresh and one.metadata.custody != "downlink":
             return Replayed(one.path, "no computation", "keys and masks are fresh each time")
         if KINDS[one.metadata.kind].is_signed:
             return Replayed(one.path, "no computation", "a signature, which is checked instead")
         try:
-            earlier = self._sources(one.metadata)
+            earlier = self._sources(one)
         except UnreplayableError as error:
             return Replayed(one.path, "not replayable", str(error))
         worst = max(earlier, key=lambda done: STATES.index(done.state), default=None)
@@ -110,35 +136,42 @@ class Replay:
             found: State = worst.state if worst is not None else "not replayable"
             state: State = "no computation" if found in ("identical", "within tolerance") else found
             return Replayed(one.path, state, f"masks are fresh; its update before them: {found}")
-        done = self._again(one.path, one.sha256, one.metadata)
+        done = self._again(one)
         if done.state == "identical" and worst is not None and worst.state != "identical":
             return Replayed(one.path, worst.state, f"it is, but {worst.path.name} before it: {worst.what}")
         return done
 
-    def _sources(self, metadata: Metadata) -> list[Replayed]:
+    def _sources(self, one: Held) -> list[Replayed]:
         """What the private inputs of a file gave, computed again in turn; roots, such as data, are what they are."""
         found = []
-        for reference in metadata.inputs:
-            kept = self._private(reference, metadata.round)
-            if kept is not None and kept.metadata.stage in ("train-client", "train-generator", "synthesize", "encode"):
+        for reference in self._made_from(one):
+            kept = self._private(reference, one.metadata.round)
+            if kept is not None and remaker_of(kept.metadata) is not None:
                 if kept.sha256 not in self._done:
-                    self._sources(kept.metadata)
-                    self._done[kept.sha256] = self._again(kept.path, kept.sha256, kept.metadata)
+                    self._sources(kept)
+                    self._done[kept.sha256] = self._again(kept)
                 found.append(self._done[kept.sha256])
         return found
+
+    def _made_from(self, one: Held) -> list[InputRef]:
+        return list(made_from(one.path, one.metadata, self.federation.records, self._own))
 
     def _private(self, reference: InputRef, round: int | None) -> Kept | None:
         if reference.sha256 is not None:
             return self.shelf.files.get(reference.sha256)
-        kept = self.shelf.opened(self.key, reference, round)
+        kept = self.shelf.opened(self.key, reference, round) if self.key is not None else None
         if kept is None:
             raise UnreplayableError(f"its input {reference.role!r} is not at hand")
         return kept
 
-    def _again(self, path: Path, sha256: str, metadata: Metadata) -> Replayed:
+    def _again(self, one: Held) -> Replayed:
         """One file, computed again beside the others and compared."""
-        folder = self._home.outbox if metadata.custody == "outbound" else self._home.private
-        recipe = Remaking(path, metadata, self._path_of, self.key, self.seeds, self.seen, self.device)
+        path, sha256, metadata = one.path, one.sha256, one.metadata
+        folder = self._home.outbox if metadata.custody in ("outbound", "downlink") else self._home.private
+        recipe = Remaking(
+            path, metadata, self._path_of, self.key, self.seeds, self.seen, self.device, self._made_from(one),
+            self._own, self.federation.received, self.federation.roster,
+        )  # fmt: skip
         charged = len(spend.read_charged(spend.beside(self._home.key)))
         needs = self._needs(metadata)
         try:
@@ -203,34 +236,44 @@ class Replay:
         return Replayed(path, "different", how)
 
     def _path_of(self, reference: InputRef, round: int | None) -> Path:
-        """Where an input stands: with the client, among what it was given, or among what it sent before."""
+        """Where an input stands: with its maker, among what it was given, or among what it sent before."""
         kept = self._private(reference, round)
         if kept is not None:
             return kept.path
         sent = next((one.path for one in self.seen if one.sha256 == reference.sha256), None)
-        given = self.given.paths.get(str(reference.sha256)) if self.given is not None else None
-        if sent is None and given is None:
+        digest = str(reference.sha256)
+        given = self.federation.given.paths.get(digest) if self.federation.given is not None else None
+        found = sent or given or self._received.get(digest)
+        if found is None:
+            theirs = "clients'" if self.place.is_server else "server's"
             raise UnreplayableError(
-                f"its input {reference.role!r} is not at hand: give the server's files by --received"
+                f"its input {reference.role!r} is not at hand: give the {theirs} files by --received"
             )
-        return sent or given or Path()
+        return found
 
 
 def _spelt(metadata: Metadata) -> str:
     return ", ".join(f"{name} {version}" for name, version in metadata.versions.items())
 
 
-def replay_files(snapshot: Snapshot, given: Given | None, options: ReplayOptions, result: AuditReport) -> None:
-    """What a replay of one client's files says in the report."""
+def _is_server_state(metadata: Metadata) -> bool:
+    return metadata.kind == "state" and metadata.custody == "server"
+
+
+def replay_files(snapshot: Snapshot, federation: Federation, options: ReplayOptions, result: AuditReport) -> None:
+    """What a replay of one participant's files says in the report."""
     counts = result.replayed = result.replayed or {}
-    if not isinstance(snapshot.key, Key):
-        result.needs("replay", snapshot.subject.base, f"the key of {snapshot.subject.name}")
+    subject, key = snapshot.subject, snapshot.key if isinstance(snapshot.key, Key) else None
+    if subject.is_server and not snapshot.has_records:
+        result.needs("replay", subject.base, "the server's records of what its files were made from")
         return
-    known = tuple(kept.metadata.seed for kept in snapshot.shelf.files.values() if kept.metadata.seed is not None)
+    if key is None and not subject.is_server:
+        result.needs("replay", subject.base, f"the key of {subject.name}")
+        return
+    seeds = (*options.seeds, *snapshot.seeds, *federation.seeds)
     again = Replay(
-        snapshot.place, snapshot.key, snapshot.shelf, given, snapshot.seen, options.tolerance,
-        (*options.seeds, *known), options.device,
-    )  # fmt: skip
+        snapshot.place, key, snapshot.shelf, snapshot.seen, federation, options.tolerance, seeds, options.device
+    )
     # What could not be confirmed is no pass, whatever the file says about why.
     levels: dict[State, Level] = {"within tolerance": "note", "no computation": "note", "different": "failure"}
     try:

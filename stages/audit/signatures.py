@@ -14,6 +14,7 @@ from artifacts.identity.attestation import check_signed, check_true
 from artifacts.identity.dsse import Envelope
 from artifacts.identity.keys import Key
 from artifacts.identity.roster import Roster, read_roster, signing_key, verify_key
+from artifacts.ledgers import merkle, receipt_log, spend
 from artifacts.ledgers.egress import Entry
 from artifacts.ledgers.receipts import (
     NO_RECEIPTS,
@@ -21,9 +22,11 @@ from artifacts.ledgers.receipts import (
     anchor,
     check_asked,
     check_receipt,
+    check_tree,
     read_receipts,
     receipts_of,
 )
+from artifacts.ledgers.tree_heads import tree_of
 from artifacts.places import Place
 from stages.audit.findings import AuditReport, Level, Sent
 from stages.audit.obstacles import in_words, obstacle
@@ -149,15 +152,17 @@ def _check_heads(entries: Sequence[Entry] | None, one: Seen, roster: Roster | No
     assert one.envelopes is not None
     check = check_receipt if one.metadata.kind == "receipt" else check_asked
     if one.metadata.kind == "head" and entries is not None:
-        for said in map(head_of, one.envelopes.envelopes):
+        for said in map(head_of, one.envelopes.heads):
             # Its own entry follows those that it counts, so that there is always one that names what came before.
             if not 0 <= said.seq < len(entries) or entries[said.seq].previous != said.head:
                 yield "failure", f"the ledger did not have the head that it states after {said.seq} entries"
     if roster is None:
         return
-    for line in one.envelopes.envelopes:
+    for line in one.envelopes.heads:
         try:
             check(line, roster, one.path)
+            if one.metadata.kind == "receipt":
+                check_tree(one.envelopes, roster)
         except Exception as error:
             yield "failure", in_words(error)
             return
@@ -182,6 +187,49 @@ def check_anchor(place: Place, roster: Roster | None, given: Receipts, sent: Sen
         return
     sent.anchored, sent.unanchored = found.seq, found.open
     result.add("note", "anchor", place.ledger, found.text)
+
+
+def check_spent(place: Place, key: Key, seen: Sequence[Seen], given: Receipts, result: AuditReport) -> None:
+    """Heads commit to the spend ledger, which only grows: one that was put back or made anew is not what they say.
+
+    They also say whether the key is a simulation's.
+    """
+    book, reached = spend.beside(place.key), 0
+    try:
+        files = [one.envelopes for one in seen if one.envelopes is not None and one.metadata.kind == "head"]
+        heads = [(found.path, line) for found in files for line in found.heads]
+        kept = read_receipts(receipts_of(place))
+        heads += [*kept.lines.get(place.base.name, ()), *given.lines.get(place.base.name, ())]
+        for path, said in sorted(((path, head_of(line)) for path, line in heads), key=lambda one: one[1].seq):
+            if said.simulation != key.simulation:
+                result.add("failure", "envelopes", path, "whether this is a simulation, the key says otherwise")
+            entries = spend.committed_entries(book, key, said.occasion, said.spend)
+            if entries is None or entries < reached:
+                what = f"it is not the ledger that {path.name} commits to: it was put back, cut or made anew"
+                result.add("failure", "anchor", book, what)
+                return
+            reached = entries
+    except FedsynthError as error:
+        if (why := obstacle(error)) is not None:
+            result.add("unknown", "anchor", book, f"it could not be looked at: {why}")
+        # else its chain is broken, which is told already
+
+
+def check_log(server: Place, receipts: Receipts, result: AuditReport) -> None:
+    """The server's own log has the trees whose heads it signed."""
+    path = receipt_log.log_of(server)
+    if not receipts.read:
+        return
+    try:
+        leaves = receipt_log.read_leaves(path)
+    except FedsynthError as error:
+        level: Level = "unknown" if obstacle(error) is not None else "failure"
+        result.add(level, "chain", path, in_words(error))
+        return
+    for found in receipts.read:
+        tree = tree_of(found.envelopes[-1])
+        if tree.size > len(leaves) or merkle.root(leaves[: tree.size]).hex() != tree.root:
+            result.add("failure", "anchor", found.path, f"its tree head is not that of {path.name}, the server's log")
 
 
 def receipts_in(folders: Sequence[Path], result: AuditReport) -> Receipts:

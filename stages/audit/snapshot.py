@@ -96,6 +96,11 @@ class Snapshot:
                 self.unread.append((path, one))
         return found
 
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Those that private files state."""
+        return tuple(kept.metadata.seed for kept in self.shelf.files.values() if kept.metadata.seed is not None)
+
     def was_there(self, kept: Kept) -> bool:
         """Whether a private file is the one that stood there when the outbox was listed, not a newer one."""
         return self._kept.get(kept.path.name) == state_of(kept.path)

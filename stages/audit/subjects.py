@@ -1,7 +1,8 @@
-"""Whose files are audited: all of a run folder, the owner's of a home, one participant's, or an outbox alone."""
+"""Whose files are audited: all of a run folder, the owner's of a home or of several, one participant's, an outbox."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Literal
 
 from artifacts.errors import FedsynthError, InputError
 from artifacts.formats import describe, format_named
+from artifacts.formats.plain_data import read_mapping
 from artifacts.metadata import Metadata, MetadataError
 from artifacts.places import SERVER, TERMS, Place, RunFolder
 
@@ -41,13 +43,17 @@ class Subject:
 
 @dataclass(frozen=True)
 class Subjects:
-    """`folders` hold what everybody was given: public files, what the server sent, the roster. `wrong`: misnamed."""
+    """`folders` hold what everybody was given: public files, what the server sent, the roster. `wrong`: misnamed.
+
+    `copies` are outboxes as somebody else received them, with whose they are. `seed`: of the run, where one is stated.
+    """
 
     clients: Sequence[Subject]
     server: Subject | None
     folders: Sequence[Path]
     wrong: Sequence[tuple[Path, str]] = ()
-    terms: Path | None = None
+    copies: Sequence[tuple[str, Path]] = ()
+    seed: int | None = None
 
     @property
     def all(self) -> list[Subject]:
@@ -59,6 +65,8 @@ def find_subjects(target: Path, received: Sequence[Path]) -> Subjects:
     run = RunFolder(target)
     if run.clients.is_dir():
         return _everybody(run, received)
+    if homes := _homes(target):
+        return _together(homes, received)
     if (target / "outbox").is_dir():
         place = Place(target.absolute())
         if not _has_records(place):
@@ -70,7 +78,8 @@ def find_subjects(target: Path, received: Sequence[Path]) -> Subjects:
     if target.is_dir() and any(format_named(path) for path in target.iterdir()):
         return _alone(target.absolute(), received)
     raise InputError(
-        f"{target} is neither a run folder or a home (clients/…), nor a participant's (outbox/), nor an outbox itself."
+        f"{target} is neither a run folder or a home (clients/…), nor a folder of homes, nor a participant's "
+        "(outbox/), nor an outbox itself."
     )
 
 
@@ -87,7 +96,51 @@ def _everybody(run: RunFolder, received: Sequence[Path]) -> Subjects:
         clients.append(Subject.of(place, "received" if home and not _has_records(place) else "own"))
     server = Subject.of(run.server, "received" if home and not _has_records(run.server) else "own")
     folders = [run.public, run.server.outbox, *received]
-    return Subjects(clients, server, folders, wrong, run.root / TERMS if home else None)
+    return Subjects(clients, server, folders, wrong, seed=_seed(run))
+
+
+def _homes(target: Path) -> list[RunFolder]:
+    return [RunFolder(path.parent) for path in sorted(target.glob(f"*/{TERMS}"))]
+
+
+def _together(homes: Sequence[RunFolder], received: Sequence[Path]) -> Subjects:
+    """The homes of a federation side by side: each participant as it is at home; what others have of it are copies."""
+    owned: dict[str, Subject] = {}
+    others: dict[str, Subject] = {}
+    wrong: list[tuple[Path, str]] = []
+    copies: list[tuple[str, Path]] = []
+    terms = {run.root / TERMS: (run.root / TERMS).read_bytes() for run in homes}
+    for run in homes:
+        found = _everybody(run, ())
+        wrong += found.wrong
+        if terms[run.root / TERMS] != terms[homes[0].root / TERMS]:
+            wrong.append((run.root / TERMS, f"these are other terms than those of {homes[0].root.name}"))
+        for subject in found.all:
+            if subject.role != "own":
+                others.setdefault(subject.name, subject)
+                copies.append((subject.name, subject.outbox))
+            elif subject.name in owned:
+                wrong.append((subject.base, f"{subject.name} has its records in another home as well"))
+            else:
+                owned[subject.name] = subject
+    everybody = {**others, **owned}
+    server = everybody.pop(SERVER, None)
+    public = [run.public for run in homes]
+    folders = [*public, *([server.outbox] if server is not None else []), *received]
+    mine = [(name, folder) for name, folder in copies if name in owned]
+    clients = [everybody[name] for name in sorted(everybody)]
+    return Subjects(clients, server, folders, wrong, mine, _seed(homes[0]))
+
+
+def _seed(run: RunFolder) -> int | None:
+    """The seed of a federation is in its terms, that of a simulation in its recipe."""
+    for path, section in ((run.root / TERMS, "federation"), (run.simulation / "recipe.yaml", None)):
+        with contextlib.suppress(FedsynthError, OSError, AttributeError):
+            said = read_mapping(path)
+            seed = (said.get(section, {}) if section is not None else said).get("seed")
+            if type(seed) is int:
+                return seed
+    return None
 
 
 def _has_records(place: Place) -> bool:

@@ -96,7 +96,7 @@ class TestEnvelopes(FormatContract):
     sealed = False
 
     def write(self, path, _forge):
-        head = on_ledger("0" * 64, 1, federation="f" * 32, client="00", round=1, simulation=True)
+        head = on_ledger("0" * 64, 1, spend="1" * 64, federation="f" * 32, client="00", round=1, simulation=True)
         envelope_file.write(path, (head.signed(bytes(32)),), force=False)
 
 

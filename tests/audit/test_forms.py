@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from artifacts.formats import tensors_file
-from stages.audit import audit
+from stages.audit import ReplayOptions, audit
 from stages.recipes.recipe import change, load_recipe
 
 SETTINGS = (
@@ -122,6 +122,56 @@ def test_page_and_command_end_alike(outbox, federated, fedsynth, tmp_path, comma
             assert ("Records: complete" in said, "Records: incomplete" in said) == (code == 0, code == 6)
             assert "Exposure: no limit shown" in said and "message-0001.safetensors" in said
             assert str(federated.parent) not in said and ".cache" not in said
+
+
+def test_all_homes_of_a_federation_side_by_side(federated, fedsynth_json):
+    """Everybody is as it is at home, and what the server made is computed again from what the clients have."""
+    report = audit(federated, replay=ReplayOptions(device="cpu"))
+    assert report.passed, report.findings
+    assert [(sent.name, sent.role) for sent in report.sent] == [("00", "own"), ("01", "own"), ("server", "own")]
+    assert report.replayed["identical"] == 3, "two messages and a model"
+    assert report.verdict.startswith("PASS, anchored")
+    assert fedsynth_json("audit", federated)["passed"]
+
+
+def test_a_server_that_shows_one_client_another_model_is_found_when_homes_meet(homes, tmp_path):
+    """In the client's home it is a good model: its ledger is with the server."""
+    shown = homes / "00/server/outbox/model-0001.safetensors"
+    zeroed(homes / "server/server/outbox/model-0001.safetensors", shown, tmp_path)
+    report = audit(homes)
+    assert levels(report) == {("failure", "ledger")}
+    assert any("received from server, which recorded no such file" in f.what for f in report.findings)
+
+
+def test_a_message_that_the_server_made_up_is_found_when_homes_meet(homes, tmp_path):
+    path = homes / "server/clients/01/outbox/message-0001.safetensors"
+    zeroed(path, path, tmp_path)
+    report = audit(homes)
+    assert any("received from 01, which recorded no such file" in f.what for f in report.findings)
+
+
+def test_homes_of_two_federations_do_not_belong_together(homes):
+    terms = homes / "01/federation.yaml"
+    terms.write_text(terms.read_text().replace("seed: 5", "seed: 6"))
+    assert ("failure", "custody") in levels(audit(homes))
+
+
+def test_a_home_that_was_not_brought_is_received(homes):
+    shutil.rmtree(homes / "01")
+    report = audit(homes)
+    assert {(sent.name, sent.role) for sent in report.sent} == {
+        ("00", "own"), ("01", "received"), ("server", "own")
+    }  # fmt: skip
+    assert report.passed, report.findings
+
+
+def zeroed(source, target, folder):
+    """A file like this one, of zeros, put somewhere by hand."""
+    found = tensors_file.read(source)
+    made = folder / "made/outbox" / source.name
+    tensors_file.write(made, {name: np.zeros_like(value) for name, value in found.tensors.items()}, found.metadata)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(made.read_bytes())
 
 
 # Wrong

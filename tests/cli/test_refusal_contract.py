@@ -6,7 +6,7 @@ from fedsynth_cli.commands import COMMANDS, GROUPS
 
 LEAVES = [(name,) for name in COMMANDS if name not in GROUPS] + [
     ("secagg", word) for word in ("keys", "shares", "mask", "confirm", "unmask", "collect", "sum")
-] + [("receipt", word) for word in ("ask", "give", "keep")]  # fmt: skip
+] + [("receipt", word) for word in ("ask", "give", "keep", "compare")]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)

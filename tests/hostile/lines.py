@@ -134,6 +134,8 @@ LINES = {
     "receipt-keep": line("receipt keep sign/server/outbox/receipts-0001.intoto.jsonl "
                          f"--roster {_ROSTER} -o sign/clients/a/private/receipt-0002.intoto.jsonl",
                          "sign/server/outbox/receipts-0001.intoto.jsonl", _ROSTER),
+    "receipt-compare": line("receipt compare sign/server/outbox/receipts-0001.intoto.jsonl sign/clients/a/private "
+                            f"--roster {_ROSTER}", "sign/server/outbox/receipts-0001.intoto.jsonl", _ROSTER),
     "init-model": line("init-model --like run/public/test.parquet --params conf/net.yaml -o new/m.safetensors",
                        "run/public/test.parquet", "conf/net.yaml"),
     "sample-clients": line("sample-clients 00 01 02 --sampling-rate 0.5 --round 1 --key run/server/private/server.key "

@@ -99,7 +99,7 @@ def test_without_receipts_roster_or_client_nothing_is_proved(receipted):
 
 def test_forged_and_foreign_receipts_are_found(receipted, empty):
     kept = receipted.place("a") / "private/receipt-0001.intoto.jsonl"
-    (line,) = envelope_file.read(kept).envelopes
+    line, tree = envelope_file.read(kept).envelopes
     head = receipted.head("a")
     shutil.copy(head, kept)  # the head that nobody countersigned
     assert "a receipt is needed" in anchored(receipted).text
@@ -109,10 +109,10 @@ def test_forged_and_foreign_receipts_are_found(receipted, empty):
 
     secret = roster.signing_key(keys.read(stranger.key("server")), "envelopes")
     (asked,) = envelope_file.read(head).envelopes
-    kept.write_bytes(asked.signed(secret).line())  # countersigned by another server
+    kept.write_bytes(asked.signed(secret).line() + tree.line())  # countersigned by another server
     found = anchored(receipted)
     assert found.state == "mismatch" and "not signed by it and the server" in found.text
-    kept.write_bytes(line.line())
+    kept.write_bytes(line.line() + tree.line())
     found = anchor(Place(receipted.place("a")), read_roster(stranger.roster))
     assert found.state == "mismatch" and "federation" in found.text
 
@@ -159,7 +159,7 @@ def test_nothing_of_the_ledger_but_its_head_leaves(federation):
     text = federation.ask("a").read_text()
     book = egress.read(federation.place("a") / "egress.jsonl")
     (asked,) = envelope_file.read(federation.head("a")).envelopes
-    assert asked.statement["predicate"].keys() == {"federation", "client", "round", "seq", "simulation"}
+    assert asked.statement["predicate"].keys() == {"federation", "client", "round", "seq", "simulation", "spend"}
     assert asked.statement["subject"][0]["digest"]["sha256"] == book.entries[-1].previous
     assert book.entries[0].sha256 not in text and federation.message("a").name not in text
 
@@ -198,7 +198,8 @@ def test_the_audit_checks_who_signed(receipted, empty, fedsynth, fedsynth_json):
     }  # fmt: skip
     (asked,) = envelope_file.read(receipted.head("a")).envelopes
     envelope_file.write(receipted.head("a", 2), (replace(asked, signatures={}).signed(secrets["a"]),), force=False)
-    envelope_file.write(receipted.receipts(2), (asked.signed(secrets["server"]),), force=False)
+    tree = envelope_file.read(receipted.receipts()).envelopes[-1]
+    envelope_file.write(receipted.receipts(2), (asked.signed(secrets["server"]), tree), force=False)
     code, out, _ = fedsynth("audit", receipted.root, "--json")
     found = {(Path(f["where"]).name, f["check"]) for f in json.loads(out)["findings"] if f["level"] == "failure"}
     assert code == 5

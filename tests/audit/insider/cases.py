@@ -199,7 +199,7 @@ def _write_tensors(run, kind, tensors):
     found = tensors_file.read(path)
     values = {**found.tensors, **tensors}
     with pytest.MonkeyPatch.context() as patched:
-        for check in ("_check_stated", "_check_promises"):
+        for check in ("_check_stated", "_check_promises", "check_finite"):
             patched.setattr(tensors_file, check, lambda *_: None)
         elsewhere = run.root / "elsewhere/outbox" / path.name
         tensors_file.write(elsewhere, {n: v for n, v in values.items() if v is not None}, found.metadata)

@@ -13,7 +13,7 @@ from artifacts.formats import dataset_file, envelope_file, tensors_file
 from artifacts.identity import keys
 from artifacts.identity.roster import signing_key
 from artifacts.identity.statements import on_ledger
-from artifacts.ledgers import egress
+from artifacts.ledgers import egress, spend
 
 KINDS = (
     "message", "surrogate", "proxy", "state", "dataset", "secagg-keys", "secagg-shares", "secagg-masked",
@@ -86,7 +86,9 @@ class Run:
         """The file's statement about the ledger as it now is."""
         (envelope,) = envelope_file.read(path, kind="head").envelopes
         said, book = envelope_file.head_of(envelope), egress.read(self.ledger)
-        about = asdict(said) | {"head": book.head, "seq": len(book.entries)}
+        said = replace(said, head=book.head, seq=len(book.entries))
+        said = replace(said, spend=spend.commitment(self.private / "spend.jsonl", self.key, said.occasion))
+        about = asdict(said)
         asked = on_ledger(about.pop("head"), about.pop("seq"), **about)
         return asked.signed(signing_key(self.key, "envelopes")).line()
 
