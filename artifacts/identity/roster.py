@@ -1,8 +1,9 @@
 """Who is who: the identity of each participant, and the roster of all of them that everybody keeps a copy of.
 
 An identity is a set of keys that HKDF makes from a participant's key, one for each purpose, so that no signature made
-for one can pass for another: Ed25519 for signatures, X25519 for what is sealed to the participant. The public halves are carried to the others once, by a way that the server
-cannot bend (a call, a signed mail): with the roster nobody can add a client that does not exist.
+for one can pass for another: Ed25519 for signatures, X25519 for what is sealed to the participant. The public halves
+are carried to the others once, by a way that the server cannot bend (a call, a signed mail): with the roster nobody can
+add a client that does not exist.
 """
 
 from __future__ import annotations

@@ -18,7 +18,12 @@ from pathlib import Path
 from artifacts.errors import InputError
 from artifacts.writing.atomic import explained, make_folder
 
+
 _PATIENCE = 0.2  # a process that sweeps a leftover holds it for a moment
+
+
+class InUseError(InputError):
+    """Another process is at work in the folder."""
 
 
 @contextlib.contextmanager
@@ -62,7 +67,7 @@ def _take(path: Path, *, wait: bool) -> int:
             if time.monotonic() > end:
                 holder = os.pread(descriptor, 1000, 0).decode(errors="replace") or "another process"
                 os.close(descriptor)
-                raise InputError(
+                raise InUseError(
                     f"{path.parent} is in use: {holder} is at work there. Wait for its end, or stop it."
                 ) from None
             time.sleep(_PATIENCE / 10)

@@ -65,7 +65,9 @@ def seal(message: bytes, address: Address, *, size: int, key: Key, roster: Roste
     fresh = X25519PrivateKey.generate()
     line = _line(address, fresh.public_key().public_bytes_raw())
     cipher = ChaCha20Poly1305(_shared(fresh, public, line, public))
-    padded = memoryview(b"".join([len(message).to_bytes(_LENGTH_BYTES), message, bytes(size - len(message) - _LENGTH_BYTES)]))
+    padded = memoryview(
+        b"".join([len(message).to_bytes(_LENGTH_BYTES), message, bytes(size - len(message) - _LENGTH_BYTES)])
+    )
     chunks = [cipher.encrypt(nonce, padded[start:end], line) for nonce, start, end in _chunks(size)]
     text = b"".join([_FORMAT, line, *chunks])
     signer = Ed25519PrivateKey.from_private_bytes(signing_key(key, "parcels"))
