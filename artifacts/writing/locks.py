@@ -18,7 +18,6 @@ from pathlib import Path
 from artifacts.errors import InputError
 from artifacts.writing.atomic import explained, make_folder
 
-
 _PATIENCE = 0.2  # a process that sweeps a leftover holds it for a moment
 
 

@@ -121,12 +121,12 @@ def unseal(data: bytes, *, key: Key, roster: Roster) -> bytes:
 
 
 def check_address(found: Address, expected: Address) -> None:
-    """Refuse a parcel that is foreign, re-addressed, late, early, replayed, or in another's name: each in a sentence."""
+    """Refuse a parcel that is foreign, re-addressed, late, replayed, or in another's name: each in a sentence."""
     if found.federation != expected.federation:
         raise ParcelError(f"it is of another federation, {found.federation!r}; this one is {expected.federation!r}.")
     if found.terms != expected.terms:
         raise ParcelError(
-            f"it was sent under other terms, {found.terms[:12]}; those here are {expected.terms[:12]}. Compare the files."
+            f"it was sent under other terms, {found.terms[:12]}; those here are {expected.terms[:12]}. Compare them."
         )
     if found.recipient != expected.recipient:
         raise ParcelError(f"it is addressed to {found.recipient!r}, not to {expected.recipient!r}.")

@@ -1,4 +1,4 @@
-"""A client of a federation by files: the newest task that came is done, and its answer sealed and left for the server."""
+"""A client of a federation by files: the newest task is done, and its answer sealed and left for the server."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_an_old_roster_counts_still_and_names_what_it_lacks(roster, held, addres
     old.write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n")
     found = read_roster(old)
     assert found.of("a", "envelopes") == public_half(held["a"], "envelopes")
-    with pytest.raises(InputError, match="has no sealing key of 'a'. Write its identity"):
+    with pytest.raises(InputError, match=r"has no sealing key of 'a'. Write its identity"):
         seal(MESSAGE, address, size=2**14, key=held["server"], roster=found)
 
 

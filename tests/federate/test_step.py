@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import os
 import shutil
 import time
 
@@ -56,7 +55,8 @@ class Federation:
     def rounds(self, order=PARTIES, most=40):
         """In turns, until all are done."""
         for _ in range(most):
-            if all([self.call(name) for name in order]):
+            done = [self.call(name) for name in order]
+            if all(done):
                 return
         raise AssertionError(self.said)
 
@@ -274,9 +274,7 @@ def test_a_client_that_never_comes_is_left_out_after_the_wait(federation, homes)
     time.sleep(0.6)
     found.call("server")
     assert any("01: left out of round 1: no answer within 0.5 s" in text for text in found.said)
-    for _ in range(20):
-        if all([found.call(name) for name in ("00", "01", "server")]):
-            break
+    found.rounds(("00", "01", "server"))
     assert homes.messages(found.homes, 1) == ["00"]
     assert homes.messages(found.homes, 2) == ["00", "01"]
 
@@ -321,12 +319,12 @@ def test_two_at_once_are_one(federation):
 def test_whose_home_it_is(federation):
     found = federation()
     call = {"drop": str(found.drop), "log": found.said.append}
-    with pytest.raises(UsageError, match="--client 01: .* is the home of 00"):
+    with pytest.raises(UsageError, match=r"--client 01: .* is the home of 00"):
         step(found.homes["00"], client="01", **call)
     with pytest.raises(UsageError, match="--client 07: not in"):
         step(found.homes["00"], client="07", **call)
     shutil.copytree(found.homes["00"] / "clients/00", found.homes["00"] / "clients/01")
-    with pytest.raises(UsageError, match="client.key is not the key of '01' in .*another party's home"):
+    with pytest.raises(UsageError, match=r"client.key is not the key of '01' in .*another party's home"):
         step(found.homes["00"], client="01", **call)
     with pytest.raises(UsageError, match="holds the keys of 2 participants"):
         step(found.homes["00"], **call)
@@ -343,4 +341,4 @@ def test_a_file_that_waits_for_release_keeps_its_task_open(federation, homes):
     assert not done
     assert "waits to be released: fedsynth release" in summary["why"]
     assert not found.parcels("-00-to-server")
-    assert os.listdir(place / "pending")
+    assert list((place / "pending").iterdir())
