@@ -15,7 +15,6 @@ from artifacts.formats.plain_data import read_json
 from artifacts.identity import keys
 from artifacts.identity.keys import Key
 from artifacts.identity.roster import Roster, public_half, read_roster
-from artifacts.metadata import MetadataError
 from artifacts.places import SERVER, Place, RunFolder
 from artifacts.writing import atomic
 from stages.federate.drop import SUFFIX, DropFolder, Label
@@ -60,6 +59,19 @@ def check_key(name: str, place: Place, roster: Roster) -> Key:
     return key
 
 
+def recall(place: Place, read: Callable[[dict[str, Any]], Any]) -> Any:
+    """What a party remembered at its last call, as `read` makes it; of nothing, the first time."""
+    path = _memory(place)
+    try:
+        return read(read_json(path) if path.exists() else {})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{path} is damaged ({error}). Restore it from a copy of this home.") from error
+
+
+def _memory(place: Place) -> Path:
+    return place.private / "step.json"
+
+
 @dataclass
 class Party:
     """`refused` collects why parcels were not taken, by their names."""
@@ -75,10 +87,7 @@ class Party:
     @classmethod
     def at(cls, home: Path, drop: str, client: str | None) -> Party:
         terms = read_terms(home / FILE)
-        try:
-            name, place = place_of(home, client, terms)
-        except MetadataError as error:
-            raise UsageError(f"--client: {error}.") from None
+        name, place = place_of(home, client, terms)
         if not (home / ROSTER).exists():
             raise InputError(f"no roster at {home / ROSTER}: parcels are sealed and signed with the keys in it.")
         roster = read_roster(home / ROSTER)
@@ -134,18 +143,7 @@ class Party:
 
     def remember(self, said: dict[str, Any]) -> None:
         text = json.dumps(said, indent=2, ensure_ascii=False) + "\n"
-        atomic.write(self.memory, [text.encode()], force=True, custody="private")
-
-    def recall(self, read: Callable[[dict[str, Any]], Any]) -> Any:
-        """What was remembered, as `read` makes it; of nothing, the first time."""
-        try:
-            return read(read_json(self.memory) if self.memory.exists() else {})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise InputError(f"{self.memory} is damaged ({error}). Restore it from a copy of this home.") from error
-
-    @property
-    def memory(self) -> Path:
-        return self.place.private / "step.json"
+        atomic.write(_memory(self.place), [text.encode()], force=True, custody="private")
 
     @property
     def _folder(self) -> Path:

@@ -15,7 +15,7 @@ from stages.federate.client import answer, log_of
 from stages.federate.drop import Label
 from stages.federate.messages import Letter, read_letter, reply_bytes
 from stages.federate.parcels import STATUSES, ParcelError, Reply
-from stages.federate.party import Party
+from stages.federate.party import Party, recall
 from stages.federate.sealed import padded_size
 
 
@@ -38,7 +38,7 @@ class ClientMemory:
 
 def step_client(party: Party, home: Path) -> Summary:
     """All that can be done now. `Waiting` if others must do something first."""
-    memory: ClientMemory = party.recall(ClientMemory.read)
+    memory: ClientMemory = recall(party.place, ClientMemory.read)
     _send(party, memory)
     found = _newest(party, memory)
     if found is not None:

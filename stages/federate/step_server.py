@@ -18,7 +18,7 @@ from stages.federate.channel import Memory, Waiting
 from stages.federate.drop import Label
 from stages.federate.messages import Letter, letter_bytes, read_reply
 from stages.federate.parcels import ParcelError, Reply, Task
-from stages.federate.party import Party
+from stages.federate.party import Party, recall
 from stages.federate.sealed import padded_size
 from stages.federate.server import serve
 from stages.federate.terms import our_versions
@@ -200,7 +200,7 @@ def _ticket(task: Task) -> str:
 
 def step_server(party: Party, home: Path, *, log: Callable[[str], None], report: Report = silent) -> Summary:
     """All that can be done now. `Waiting` if others must do something first."""
-    memory: ServerMemory = party.recall(ServerMemory.read)
+    memory: ServerMemory = recall(party.place, ServerMemory.read)
     channel = FileChannel(party, memory)
     try:
         return serve(party.terms, home, channel, log=log, report=report, memory=memory)
