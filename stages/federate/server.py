@@ -68,7 +68,9 @@ def serve_held(
         return server.say_farewell(terms.recipe, steps)
     recipe, done = resolved(terms.recipe, {}), 0
     while True:
-        steps = [s for s in server_plan(terms, recipe, home) if s.round == done + 1 or (done == 0 and s.round == 0)]
+        # A channel that stays has let the clients follow each round; else they follow with the next one's task.
+        first = done + 1 if channel.stays and done else 0
+        steps = [s for s in server_plan(terms, recipe, home) if first <= s.round <= done + 1]
         server.perform(recipe, steps)
         done += 1
         if channel.stays:

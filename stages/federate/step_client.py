@@ -75,7 +75,7 @@ def _work(party: Party, home: Path, memory: ClientMemory, label: Label, letter: 
     reply = answer(task, home, party.name) if task.targets else Reply("done", party.name, task.round)
     if reply.status == "held":
         raise Waiting(f"{', '.join(reply.names)} waits to be released: fedsynth release")
-    failed = reply.status != "done"
+    failed = reply.status != "done" and (letter.last or reply.status != "lacks")  # what it lacks is sent to it
     if not (letter.last and failed):  # what is for ourselves alone is tried again
         back = Label(label.exchange, party.name, SERVER)
         message = reply_bytes(reply)

@@ -84,7 +84,9 @@ def federation(begun, homes, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("order", [("server", "00", "01"), ("01", "01", "00", "server", "server")])
+@pytest.mark.parametrize(
+    "order", [PARTIES, pytest.param(("01", "01", "00", "server", "server"), marks=pytest.mark.slow)]
+)
 def test_the_homes_hold_what_run_would_have_written(order, federation, homes, by_run):
     """In turns and in odd orders, each called more often than needed, and again at its end."""
     found = federation(signed=False)
@@ -108,6 +110,7 @@ def test_who_waits_says_so_and_changes_nothing(federation):
     assert found.parcels() == first
 
 
+@pytest.mark.slow
 def test_names_and_bytes_in_the_folder_tell_nothing(federation):
     found = federation()
     found.until("server", lambda: found.parcels("-to-server"))
@@ -117,6 +120,7 @@ def test_names_and_bytes_in_the_folder_tell_nothing(federation):
         assert b"message" not in data
 
 
+@pytest.mark.slow
 def test_a_client_killed_between_its_files_and_its_answer(federation, homes, by_run, monkeypatch):
     found = federation()
     found.until("00", lambda: found.parcels("-server-to-00"))
@@ -128,6 +132,7 @@ def test_a_client_killed_between_its_files_and_its_answer(federation, homes, by_
     assert homes.united(found.homes) == by_run
 
 
+@pytest.mark.slow
 def test_a_client_killed_before_its_answer_is_in_the_folder(federation, homes, by_run, monkeypatch):
     found = federation()
     found.until("00", lambda: found.parcels("-server-to-00"))
@@ -140,6 +145,7 @@ def test_a_client_killed_before_its_answer_is_in_the_folder(federation, homes, b
     assert homes.united(found.homes) == by_run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [(Party, "seal"), (Party, "remember"), (DropFolder, "keep"), (atomic, "place")])
 def test_a_server_killed_at_each_step(what, federation, homes, by_run, monkeypatch):
     """After any number of calls of each function that writes: the next call goes on."""
@@ -219,6 +225,7 @@ def test_parcels_cut_foreign_duplicate_and_renamed(federation, homes, by_run, tm
     assert homes.united(found.homes) == by_run
 
 
+@pytest.mark.slow
 def test_a_task_again_or_of_another_federation(federation, homes, by_run):
     found = federation()
     found.call("server")
@@ -265,6 +272,7 @@ def test_a_second_task_of_the_same_exchange_is_refused(federation):
     assert "exchange 1 was answered already" in found.said[-1]
 
 
+@pytest.mark.slow
 def test_a_client_that_never_comes_is_left_out_after_the_wait(federation, homes):
     """Counted by the clock from call to call, not by one process; it comes back for the next round."""
     found = federation(wait=0.5, least_clients=1)
@@ -279,6 +287,7 @@ def test_a_client_that_never_comes_is_left_out_after_the_wait(federation, homes)
     assert homes.messages(found.homes, 2) == ["00", "01"]
 
 
+@pytest.mark.slow
 def test_too_few_end_the_call_and_the_next_one_asks_again(federation, homes, by_run):
     found = federation(wait=0.5)
     found.call("server")
@@ -291,6 +300,7 @@ def test_too_few_end_the_call_and_the_next_one_asks_again(federation, homes, by_
     assert homes.united(found.homes) == by_run
 
 
+@pytest.mark.slow
 def test_a_failure_stays_at_home_and_is_told_there(federation, homes, by_run):
     found = federation()
     found.call("server")
