@@ -32,7 +32,8 @@ def status(home: Path, *, client: str | None = None, delta: float | None = None)
     found |= _of_server(home, place, terms, last) if name == SERVER else _of_client(place)
     found["clients"] = [_row(who, home, terms, roster, found) for who in terms.participants] if name == SERVER else []
     if delta is not None:
-        found |= {"delta": delta, "epsilon": _epsilon(home if name == SERVER else place.base, last or 0, delta)}
+        left = home if name == SERVER else place.base
+        found |= {"delta": delta, "epsilon": _epsilon(left, terms.recipe.rounds, delta)}
     return found
 
 
@@ -71,14 +72,15 @@ def _of_client(place: Place) -> Summary:
     }  # fmt: skip
 
 
-def _epsilon(folder: Path, last: int, delta: float) -> str:
+def _epsilon(folder: Path, rounds: int, delta: float) -> str:
+    """Of all that left until now, of rounds that are not over as well."""
     from stages.run_folder.epsilon import run_epsilon
 
     if not any(folder.glob("outbox/*")) and not any(folder.glob("clients/*/outbox/*")):
         return "0: nothing has left"
-    found = run_epsilon(folder, [last], delta=delta)
+    found = run_epsilon(folder, [rounds], delta=delta)
     value = found.at_end.pld
-    return "∞" if math.isinf(value) else f"{value:.3g} for {found.basis}"
+    return "∞" if math.isinf(value) or found.basis is None else f"{value:.3g} for {found.basis}"
 
 
 def _time(when: float) -> str:

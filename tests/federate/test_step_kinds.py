@@ -41,7 +41,7 @@ def federated(tmp_path, homes, run_on_one_worker):
         sizes, log = {}, []
         for _ in range(60):
             done = []
-            for name, home in split.items():
+            for home in split.values():
                 done.append(step(home, drop or str(folder), log=log.append)[0])
                 for path in folder.iterdir():
                     exchange, sender = re.search(r"\.(\d+)-(.+)-to-", path.name).groups()
