@@ -26,13 +26,13 @@ class Channel(Protocol):
         """The answers that have come, each once; None where the client was lost on the way."""
 
     def pause(self) -> None:
-        """Give the clients some time; or raise `Waiting`, if the process is to end meanwhile."""
+        """Give the clients some time; or raise `WaitsForOthers`, if the process is to end meanwhile."""
 
     def close(self) -> None:
         """What was asked last needs no answer: the run is at its end. Only where the process does not stay."""
 
 
-class Waiting(Exception):
+class WaitsForOthers(Exception):
     """Nothing can be done before others have done something."""
 
 

@@ -12,7 +12,7 @@ from artifacts.places import SERVER
 from artifacts.writing import locks
 from artifacts.writing.locks import InUseError
 from stages.execution.progress import Report, Summary, silent
-from stages.federate.channel import Waiting
+from stages.federate.channel import WaitsForOthers
 from stages.federate.party import Party
 from stages.federate.step_client import step_client
 from stages.federate.step_server import step_server
@@ -30,7 +30,7 @@ def step(
             else:
                 summary = step_client(party, home)
         state = "done"
-    except (Waiting, InUseError) as reason:
+    except (WaitsForOthers, InUseError) as reason:
         summary, state = {"why": str(reason)} if str(reason) else {}, "waiting"
     finally:
         for why in party.refused.values():

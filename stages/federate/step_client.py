@@ -10,7 +10,7 @@ from typing import Any
 from artifacts.errors import BudgetError, InputError
 from artifacts.places import SERVER
 from stages.execution.progress import Summary
-from stages.federate.channel import Waiting
+from stages.federate.channel import WaitsForOthers
 from stages.federate.client import answer, log_of
 from stages.federate.drop import Label
 from stages.federate.messages import Letter, read_letter, reply_bytes
@@ -37,14 +37,14 @@ class ClientMemory:
 
 
 def step_client(party: Party, home: Path) -> Summary:
-    """All that can be done now. `Waiting` if others must do something first."""
+    """All that can be done now. `WaitsForOthers` if others must do something first."""
     memory: ClientMemory = recall(party.place, ClientMemory.read)
     _send(party, memory)
     found = _newest(party, memory)
     if found is not None:
         _work(party, home, memory, *found)
     if not memory.ended:
-        raise Waiting
+        raise WaitsForOthers
     return {"client": party.name, "home": str(home), "rounds": memory.round}
 
 
@@ -74,7 +74,7 @@ def _work(party: Party, home: Path, memory: ClientMemory, label: Label, letter: 
     # Of one who was not drawn nothing is asked; the answer looks like any other.
     reply = answer(task, home, party.name) if task.targets else Reply("done", party.name, task.round)
     if reply.status == "held":
-        raise Waiting(f"{', '.join(reply.names)} waits to be released: fedsynth release")
+        raise WaitsForOthers(f"{', '.join(reply.names)} waits to be released: fedsynth release")
     failed = reply.status != "done" and (letter.last or reply.status != "lacks")  # what it lacks is sent to it
     if not (letter.last and failed):  # what is for ourselves alone is tried again
         back = Label(label.exchange, party.name, SERVER)

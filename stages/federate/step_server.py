@@ -14,7 +14,7 @@ from typing import Any
 
 from artifacts.places import SERVER
 from stages.execution.progress import Report, Summary, silent
-from stages.federate.channel import Memory, Waiting
+from stages.federate.channel import Memory, WaitsForOthers
 from stages.federate.drop import Label
 from stages.federate.messages import Letter, letter_bytes, read_reply
 from stages.federate.parcels import ParcelError, Reply, Task
@@ -107,7 +107,7 @@ class FileChannel:
             self._begin()
         elif not came:
             self._save()
-            raise Waiting
+            raise WaitsForOthers
         self._save()
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ def _ticket(task: Task) -> str:
 
 
 def step_server(party: Party, home: Path, *, log: Callable[[str], None], report: Report = silent) -> Summary:
-    """All that can be done now. `Waiting` if others must do something first."""
+    """All that can be done now. `WaitsForOthers` if others must do something first."""
     memory: ServerMemory = recall(party.place, ServerMemory.read)
     channel = FileChannel(party, memory)
     try:
