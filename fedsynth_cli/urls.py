@@ -49,7 +49,10 @@ class PathOrUrl(TyperPath):
 
 def refuse_at_home(command: str | None, words: Sequence[str]) -> None:
     """Refuse URLs where a command needs the folder itself."""
-    texts = [word.partition("=")[2] if word.startswith("-") else word for word in words]
+    # A drop folder is no participant's own, and holds only what is sealed.
+    pairs = zip(("", *words), words, strict=False)
+    own = [word for before, word in pairs if "--drop" not in (before, word.partition("=")[0])]
+    texts = [word.partition("=")[2] if word.startswith("-") else word for word in own]
     if command in AT_HOME and any(is_url(text) for text in texts):
         raise UsageError(
             f"fedsynth {command} works in a participant's own folder, with its key and ledgers, and takes no URL. Give "

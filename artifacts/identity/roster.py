@@ -1,8 +1,9 @@
 """Who is who: the identity of each participant, and the roster of all of them that everybody keeps a copy of.
 
-An identity is a set of Ed25519 keys that HKDF makes from a participant's key, one for each purpose, so that no
-signature made for one can pass for another. The public halves are carried to the others once, by a way that the server
-cannot bend (a call, a signed mail): with the roster nobody can add a client that does not exist.
+An identity is a set of keys that HKDF makes from a participant's key, one for each purpose, so that no signature made
+for one can pass for another: Ed25519 for signatures, X25519 for what is sealed to the participant. The public halves
+are carried to the others once, by a way that the server cannot bend (a call, a signed mail): with the roster nobody can
+add a client that does not exist.
 """
 
 from __future__ import annotations
@@ -27,11 +28,16 @@ from artifacts.metadata import MAX_ROUND, Metadata, MetadataError, check_client_
 from artifacts.places import SERVER
 from artifacts.writing import atomic
 
-Purpose = Literal["envelopes", "secagg"]
+Purpose = Literal["envelopes", "secagg", "parcels", "sealing"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
-_LABELS: dict[Purpose, str] = {"envelopes": "envelope identity", "secagg": "secagg identity"}
-# Whoever signs what: the server takes no part in secure aggregation with a key of its own.
-_OF_SERVER: tuple[Purpose, ...] = ("envelopes",)
+_LABELS: dict[Purpose, str] = {
+    "envelopes": "envelope identity", "secagg": "secagg identity", "parcels": "parcel identity",
+    "sealing": "sealing identity",
+}  # fmt: skip
+# Who signs what: the server takes no part in secure aggregation with a key of its own.
+_OF_SERVER: tuple[Purpose, ...] = ("envelopes", "parcels", "sealing")
+# Identities of earlier versions lack these two: their rosters still count for everything else.
+_LATER: frozenset[Purpose] = frozenset({"parcels", "sealing"})
 _IDENTITY, _ROSTER = "fedsynth.identity/1", "fedsynth.roster/1"
 _FEDERATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -85,7 +91,7 @@ class Roster:
         return self.expires is not None and datetime.datetime.now(datetime.UTC).date().isoformat() > self.expires
 
     def refuse_expired(self) -> None:
-        """For whoever signs or relies on a signature now."""
+        """For one who signs or relies on a signature now."""
         if self.has_expired:
             raise VerificationError(f"{self.path} expired on {self.expires}: nothing is signed or accepted by it.")
 
@@ -98,9 +104,9 @@ class Roster:
         return hashlib.sha256(canonical_json(fields).encode()).hexdigest()
 
     def of(self, name: str, purpose: Purpose) -> bytes | None:
-        """The verify key of a client, or of the server by its name; None for a stranger."""
+        """The public key of a client, or of the server by its name; None for a stranger, or if it has none."""
         known = self.server if name == SERVER else self.clients.get(name)
-        return None if known is None else known[purpose]
+        return None if known is None else known.get(purpose)
 
 
 def _terms(roster: Roster) -> dict[str, Any]:
@@ -114,8 +120,18 @@ def _spelt(keys: VerifyKeys) -> dict[str, str]:
 
 
 def signing_key(key: Key, purpose: Purpose) -> bytes:
-    """The secret half of an identity, for this purpose."""
+    """The secret half of an identity, for this purpose: of a signature, or of what is sealed to its owner."""
     return key.derive(_LABELS[purpose])
+
+
+def public_half(key: Key, purpose: Purpose) -> bytes:
+    """What a roster says of the holder of this key, for this purpose."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    secret = signing_key(key, purpose)
+    if purpose == "sealing":
+        return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+    return verify_key(secret)
 
 
 def verify_key(secret: bytes) -> bytes:
@@ -128,7 +144,7 @@ def verify_key(secret: bytes) -> bytes:
 def write_identity(out: Path, name: str, key: Key, *, force: bool) -> dict[str, str]:
     """Write the public halves of the identity that belongs to `key`."""
     purposes = _OF_SERVER if name == SERVER else PURPOSES
-    public = {str(purpose): verify_key(signing_key(key, purpose)).hex() for purpose in purposes}
+    public = {str(purpose): public_half(key, purpose).hex() for purpose in purposes}
     _write(out, {"schema": _IDENTITY, "name": name, "verify_keys": public}, force=force)
     return public
 
@@ -224,7 +240,7 @@ def _add(path: Path, name: Any, keys: Any, found: dict[str, dict[str, str]], own
     if name != SERVER:
         _check_client(path, name)
     wanted = _OF_SERVER if name == SERVER else PURPOSES
-    whole = isinstance(keys, dict) and keys.keys() == set(wanted)
+    whole = isinstance(keys, dict) and set(wanted) - _LATER <= keys.keys() <= set(wanted)
     if not whole or not all(is_sha256(public) for public in keys.values()):
         raise InputError(
             f"{path}: the verify keys of {name!r} must be 64 hexadecimal digits for each of {', '.join(wanted)}. "

@@ -21,6 +21,10 @@ from artifacts.writing.atomic import explained, make_folder
 _PATIENCE = 0.2  # a process that sweeps a leftover holds it for a moment
 
 
+class InUseError(InputError):
+    """Another process is at work in the folder."""
+
+
 @contextlib.contextmanager
 def held(folder: Path, who: str, *, wait: bool = False, name: str = "lock") -> Iterator[None]:
     """Hold the folder. The second process is refused, with the words of the first; or waits, for what is short."""
@@ -62,7 +66,7 @@ def _take(path: Path, *, wait: bool) -> int:
             if time.monotonic() > end:
                 holder = os.pread(descriptor, 1000, 0).decode(errors="replace") or "another process"
                 os.close(descriptor)
-                raise InputError(
+                raise InUseError(
                     f"{path.parent} is in use: {holder} is at work there. Wait for its end, or stop it."
                 ) from None
             time.sleep(_PATIENCE / 10)

@@ -1,4 +1,4 @@
-"""`fedsynth federate`: a group of commands, one for each thing that someone does in a federation over Flower."""
+"""`fedsynth federate`: a group of commands, one for each thing that someone does in a federation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output, complain
+from fedsynth_cli.federate_files import join, status, step
 from fedsynth_cli.options import Force, Json, Out, Quiet, RecipePreset, Rounds, Seed, Setting
 
 if TYPE_CHECKING:
     from stages.federate.child import Echo
     from stages.recipes.recipe import Recipe
 
-_SERVER, _CLIENT, _SIMULATION = "At the server", "At a client", "On one machine"
+_SERVER, _CLIENT, _SIMULATION, _FILES = "At the server", "At a client", "On one machine", "By files, at each party"
 
 RecipeName = Annotated[
     str,
@@ -36,9 +37,10 @@ Roots = Annotated[
 
 
 def federate() -> None:
-    """Run a recipe between institutions, over Flower: the same files as `run`, each made where its data is.
+    """Run a recipe between institutions, over Flower or by files: the same files as `run`, made where the data is.
 
-    The server: app, superlink, register (once for each client), run. A client: supernode. Everybody has a home folder
+    By files, without a network: app once, then join and step at each party. Over Flower, the server: app, superlink,
+    register (once for each client), run; a client: supernode. Everybody has a home folder
     with the federation.yaml that they have read. All connections are encrypted, and every node shows its key. Each
     command takes --json and --quiet.
 
@@ -252,7 +254,7 @@ def group() -> typer.Typer:
     application.callback()(federate)
     for function, panel in (
         (app, _SERVER), (superlink, _SERVER), (register, _SERVER), (run, _SERVER), (supernode, _CLIENT),
-        (simulate, _SIMULATION),
+        (simulate, _SIMULATION), (join, _FILES), (step, _FILES), (status, _FILES),
     ):  # fmt: skip
         application.command(function.__name__, rich_help_panel=panel)(function)
     return application

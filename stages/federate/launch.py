@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from artifacts import limits
-from artifacts.errors import FedsynthError, InputError, UsageError, VerificationError
+from artifacts.errors import FedsynthError, InputError, VerificationError
 from artifacts.identity.owner import refuse_shared
-from artifacts.metadata import MetadataError
-from artifacts.places import Place, RunFolder
+from artifacts.places import RunFolder
 from artifacts.writing import atomic, locks
 from stages.execution.progress import Summary
 from stages.federate import flower
 from stages.federate.child import Child, Echo, started
 from stages.federate.link import Link, check_server, free_port, need_file
 from stages.federate.node_seat import give_up, take
+from stages.federate.party import place_of
 from stages.federate.terms import FILE, read_terms
 
 Ready = Callable[[Summary], None]
@@ -77,7 +77,7 @@ def supernode(
     ready: Ready,
 ) -> None:
     """Run the SuperNode of a client. Once it was connected it waits for a SuperLink that goes away, for ever."""
-    place = _client_place(home, client)
+    _, place = place_of(home, client, read_terms(home / FILE))
     check_private_key(key)
     flower.program("flower-supernode")
     link.check(patience)
@@ -121,17 +121,6 @@ def check_private_key(path: Path) -> None:
             f"{path} is no elliptic-curve key in OpenSSH form without a passphrase. Make one with: "
             f"ssh-keygen -t ecdsa -b 384 -N '' -f {path.name}"
         )
-
-
-def _client_place(home: Path, client: str) -> Place:
-    """The client's folder, if it is one of the federation whose terms are in its home."""
-    terms = read_terms(home / FILE)
-    if client not in terms.participants:
-        raise UsageError(f"--client {client}: not in {home / FILE}, whose clients are {', '.join(terms.participants)}.")
-    try:
-        return RunFolder(home).client(client)
-    except MetadataError as error:
-        raise UsageError(f"--client: {error}.") from None
 
 
 def _until(child: Child, ready: Callable[[], bool], what: str) -> None:

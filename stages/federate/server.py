@@ -6,10 +6,9 @@ Every answer is a file on disk before the next step reads it, so that a server t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from artifacts.errors import InputError, UsageError
 from artifacts.formats import Format
@@ -17,6 +16,7 @@ from artifacts.formats.plain_data import read_json
 from artifacts.writing import locks
 from stages.execution.progress import Report, Summary, silent
 from stages.federate.board import Board
+from stages.federate.channel import Channel, Memory
 from stages.federate.parcels import STATUSES, Parcel, ParcelError, Reply, Task, pack, unpack
 from stages.federate.tasks import Switches, server_plan
 from stages.federate.terms import Terms, our_versions
@@ -28,24 +28,10 @@ from stages.recipes.runner import known_after
 from stages.recipes.step import Step
 from stages.run_folder.files import ROSTER, TEST, metrics_file
 
-_PAUSE = 0.2
 _AGAIN = 5.0
 _FAREWELL = 120.0
 
 Log = Callable[[str], None]
-
-
-class Channel(Protocol):
-    """What carries tasks and answers. A client that is not there now may come, or come back."""
-
-    def present(self) -> set[str]:
-        """The clients that can be asked now."""
-
-    def ask(self, task: Task) -> str:
-        """Send a task; what names it when its answer is collected."""
-
-    def answers(self, asked: Iterable[str]) -> list[tuple[str, Reply | None]]:
-        """The answers that have come, each once; None where the client was lost on the way."""
 
 
 @dataclass
@@ -61,27 +47,37 @@ class _Request:
     again: float = 0.0
 
 
-def serve(terms: Terms, home: Path, channel: Channel, *, log: Log, report: Report = silent) -> Summary:
+def serve(
+    terms: Terms, home: Path, channel: Channel, *, log: Log, report: Report = silent, memory: Memory | None = None
+) -> Summary:
     """Run the federation from this home to its end, going on where an earlier run stopped."""
     check(terms.recipe, divides=False)
     _check_home(terms, home)
     with locks.held(home, "fedsynth federate"):
-        return serve_held(terms, home, channel, log=log, report=report)
+        return serve_held(terms, home, channel, log=log, report=report, memory=memory)
 
 
-def serve_held(terms: Terms, home: Path, channel: Channel, *, log: Log, report: Report = silent) -> Summary:
+def serve_held(
+    terms: Terms, home: Path, channel: Channel, *, log: Log, report: Report = silent, memory: Memory | None = None
+) -> Summary:
     """The same, for a caller who holds the home."""
-    server = _Server(terms, home, channel, log, report)
+    server = _Server(terms, home, channel, log, report, memory or Memory())
     if not waits(terms.recipe):
-        return server.perform(terms.recipe, server_plan(terms, terms.recipe, home))
+        steps = server_plan(terms, terms.recipe, home)
+        server.perform(terms.recipe, steps)
+        return server.say_farewell(terms.recipe, steps)
     recipe, done = resolved(terms.recipe, {}), 0
     while True:
-        steps = [s for s in server_plan(terms, recipe, home) if s.round == done + 1 or (done == 0 and s.round == 0)]
-        summary = server.perform(recipe, steps)
+        # A channel that stays has let the clients follow each round; else they follow with the next one's task.
+        first = done + 1 if channel.stays and done else 0
+        steps = [s for s in server_plan(terms, recipe, home) if first <= s.round <= done + 1]
+        server.perform(recipe, steps)
         done += 1
+        if channel.stays:
+            summary = server.say_farewell(recipe, steps)
         recipe = known_after(terms.recipe, home, done)
         if done >= recipe.rounds:
-            return summary
+            return summary if channel.stays else server.say_farewell(recipe, server_plan(terms, recipe, home))
 
 
 def _check_home(terms: Terms, home: Path) -> None:
@@ -98,21 +94,29 @@ def _check_home(terms: Terms, home: Path) -> None:
 
 
 class _Server:
-    def __init__(self, terms: Terms, home: Path, channel: Channel, log: Log, report: Report) -> None:
+    def __init__(
+        self, terms: Terms, home: Path, channel: Channel, log: Log, report: Report, memory: Memory
+    ) -> None:  # fmt: skip
         self._terms, self._home, self._channel, self._log, self._report = terms, home, channel, log, report
+        self._memory = memory
         self._requests: dict[str, _Request] = {}
         self._has: dict[str, set[str]] = {}
         self._packed: dict[str, Parcel] = {}
         self._late: dict[str, _Request] = {}
 
-    def perform(self, recipe: Recipe, steps: list[Step]) -> Summary:
+    def perform(self, recipe: Recipe, steps: list[Step]) -> None:
         """Everything that is in the steps, as far as the clients answer."""
-        self._switches: Switches = (_whole(recipe.switch1), _whole(recipe.switch2))
-        with_roster = [s for s in steps if s.command not in ("identity", "roster")]
-        self._board = Board(with_roster, self._home, self._terms.least_clients)
+        self._open(recipe, steps)
+        for client, (round, why) in self._memory.dropped.items():
+            self._board.drop(client, round, why)
         while not self._board.finished:
             self._open_requests()
-            own = self._board.next_own()
+            try:
+                own = self._board.next_own()
+            except InputError:  # too few have answered: started again, all are asked again
+                self._memory.dropped.clear()
+                self._memory.since.clear()
+                raise
             if own is not None:
                 self._report(own.round, recipe.rounds, f"round {own.round}: {own.command}")
                 self._packed.clear()  # models may be large, and its own work takes memory too
@@ -122,14 +126,17 @@ class _Server:
                     self._log(f"round {own.round} of {recipe.rounds}: accuracy {accuracy:.1%}")
                 continue
             self._collect(recipe)
-        self._say_farewell(recipe)
-        return _summary(recipe, self._home)
+
+    def _open(self, recipe: Recipe, steps: list[Step]) -> None:
+        self._switches: Switches = (_whole(recipe.switch1), _whole(recipe.switch2))
+        with_roster = [s for s in steps if s.command not in ("identity", "roster")]
+        self._board = Board(with_roster, self._home, self._terms.least_clients)
 
     def _open_requests(self) -> None:
         for client in self._board.clients():
             if client not in self._requests:
                 round, targets = self._board.wanted(client)
-                deadline = time.monotonic() + self._terms.wait
+                deadline = time.monotonic() + self._terms.wait - self._memory.waited(client, targets[0])
                 reads = self._board.reads(client, targets)
                 self._requests[client] = _Request(client, round, targets, deadline, reads)
         self._send()
@@ -179,7 +186,7 @@ class _Server:
             self._let_go(request, f"no answer within {self._terms.wait:g} s (is it up, with these terms?)")
         waiting = len(self._requests)
         self._report(_round(self._requests), recipe.rounds, f"waiting for {waiting} client{'s' * (waiting != 1)}")
-        time.sleep(_PAUSE)
+        self._channel.pause()
 
     def _take(self, request: _Request, reply: Reply | None) -> None:
         request.asked = None
@@ -223,6 +230,7 @@ class _Server:
             return
         self._has.setdefault(request.client, set()).update(request.reads)
         self._requests.pop(request.client)
+        self._memory.since.pop(request.client, None)
         self._board.came(request.targets)
 
     def _let_go(self, request: _Request, why: str) -> None:
@@ -232,10 +240,14 @@ class _Server:
             self._late[request.asked] = request
         self._has.pop(request.client, None)
         self._requests.pop(request.client, None)
+        self._memory.since.pop(request.client, None)
+        self._memory.dropped[request.client] = (request.round, why)
         self._board.drop(request.client, request.round, why)
 
-    def _say_farewell(self, recipe: Recipe) -> None:
+    def say_farewell(self, recipe: Recipe, steps: list[Step]) -> Summary:
         """Let the clients make what they keep for themselves of what was sent last. The run is whole without it."""
+        if not self._channel.stays:
+            self._open(recipe, steps)
         end = time.monotonic() + min(self._terms.wait, _FAREWELL)
         present = self._channel.present()
         for client in self._terms.participants:
@@ -245,14 +257,17 @@ class _Server:
                 request = _Request(client, recipe.rounds, targets, end, reads)
                 request.asked = self._channel.ask(self._task(request))
                 self._requests[client] = request
-        while self._requests and time.monotonic() < end:
+        if not self._channel.stays:
+            self._channel.close()
+        while self._channel.stays and self._requests and time.monotonic() < end:
             open_now = {r.asked: r for r in self._requests.values() if r.asked is not None}
             for asked, reply in self._channel.answers(open_now):
                 request = self._requests.pop(open_now[asked].client)
                 if reply is None or reply.status != "done":
                     self._log(f"{request.client}: did not follow to the end")
-            time.sleep(_PAUSE)
+            self._channel.pause()
         self._requests.clear()
+        return _summary(recipe, self._home)
 
 
 def _whole(switch: int | str | None) -> int | None:

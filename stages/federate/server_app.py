@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid, ServerApp
 
 _LOOK = 1.0
+_PAUSE = 0.2
 _log = logging.getLogger("flwr")
 
 
@@ -88,6 +89,14 @@ class GridChannel:
         self._asked: dict[str, tuple[int, str]] = {}
         self._looked = 0.0
         self._strangers: set[tuple[int, str]] = set()
+
+    stays = True
+
+    def pause(self) -> None:
+        time.sleep(_PAUSE)
+
+    def close(self) -> None:
+        """Nothing to do: the process stayed until the clients had answered."""
 
     def present(self) -> set[str]:
         self._look()

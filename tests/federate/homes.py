@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
+import time
 
 import pytest
 
@@ -61,7 +62,12 @@ def digests(folder):
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     names = {path.relative_to(folder).as_posix(): path for path in files}
     kept = {n: p for n, p in names.items() if not n.startswith(("simulation/", ".")) and n != FILE}
-    return {n: hashlib.sha256(p.read_bytes()).hexdigest() for n, p in sorted(kept.items()) if ".flwr" not in n}
+    carried = (".flwr", "/private/parcels/", "/private/step.json")
+    return {
+        n: hashlib.sha256(p.read_bytes()).hexdigest()
+        for n, p in sorted(kept.items())
+        if not any(part in n for part in carried)
+    }
 
 
 class ByHand:
@@ -70,6 +76,11 @@ class ByHand:
     def __init__(self, homes, absent=(), spoil=lambda task, reply: reply):
         self.homes, self.absent, self.spoil = homes, set(absent), spoil
         self.asked, self._replies = [], {}
+
+    stays = True
+
+    def pause(self):
+        time.sleep(0.01)
 
     def present(self):
         return set(self.homes) - {"server"} - self.absent

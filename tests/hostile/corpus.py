@@ -36,6 +36,9 @@ from artifacts.ledgers import (  # noqa: E402
 )
 from artifacts.metadata import InputRef  # noqa: E402
 from stages.data.png import encode_png  # noqa: E402
+from stages.federate.messages import Letter, letter_bytes  # noqa: E402
+from stages.federate.parcels import Parcel, Task  # noqa: E402
+from stages.federate.sealed import Address, seal  # noqa: E402
 from stages.federate.terms import agreed  # noqa: E402
 from stages.privacy.events import PrivacyEvent  # noqa: E402
 from stages.recipes.recipe import load_recipe  # noqa: E402
@@ -234,6 +237,14 @@ clients = 4
     for name in ("fedavg", "fedssyn"):
         terms = agreed(load_recipe(name), ("a", "b"), seed=0, wait=600.0, most_bytes=10**8)
         yield "terms", name, terms.to_yaml().encode()
+    task = Task(
+        "0" * 64, {"torch": "2"}, "a", 1, ("x",), (2, None), (1,), (Parcel("m", "model", 0, 2, "9" * 64, b"ab"),)
+    )
+    letter = letter_bytes(Letter(task, 4096))
+    yield "letter", "task", letter
+    address = Address("f", "0" * 64, 1, 1, "server", "a")
+    known = readers.parties(Path("roster.json"))
+    yield "sealed", "task", seal(letter, address, size=4096, key=readers.PARTIES["server"], roster=known)
     for name, data in images():
         yield "image", name, data
     for name, pixels in (("grey", np.zeros((3, 5), np.uint8)), ("colour", np.full((3, 5, 3), 9, np.uint8))):

@@ -26,6 +26,8 @@ from stages.data.conform import Form
 from stages.data.parquet_source import Columns, load_parquet
 from stages.data.png import check_plain, decode_png, read_image
 from stages.declared import undeclared
+from stages.federate.messages import read_letter
+from stages.federate.sealed import unseal
 from stages.federate.terms import read_terms
 from stages.inspect import inspect
 from stages.policy import read_policy
@@ -36,6 +38,7 @@ from stages.recipes.sweep import points
 from stages.run_folder.metrics import read_metrics
 
 CORPUS = Path(__file__).with_name("corpus")
+PARTIES = {name: keys.simulated(0, name) for name in ("server", "a")}  # of `sealed`
 SECRETS = (bytes(range(32)), bytes(range(1, 33)))  # with which `envelopes` signs
 
 
@@ -90,6 +93,8 @@ def table(forge) -> dict[str, Reader]:
         "recipe-toml": Reader(recipe, "recipe.toml", "bytes"),
         "params": Reader(params, "params.yaml", "yaml", share=0.5),
         "terms": Reader(read_terms, "federation.yaml", "yaml", share=0.3),
+        "sealed": Reader(lambda path: unseal(path.read_bytes(), key=PARTIES["a"], roster=parties(path)), "a.sealed"),
+        "letter": Reader(lambda path: read_letter(path.read_bytes()), "a.letter"),
         "png": Reader(png, "a.png", refusals=value),
         "png-checksummed": Reader(png, "a.png", build=forge.checksummed, refusals=value),
         "image": Reader(image, "a.image", refusals=value),
@@ -179,6 +184,12 @@ def receipt(path):
     for line in found.heads:
         receipts.check_receipt(line, known, path)
     receipts.check_one_history([found, found], known)
+
+
+def parties(path):
+    """A roster of the two who send sealed parcels to each other."""
+    public = {name: {kind: roster.public_half(key, kind) for kind in roster.PURPOSES} for name, key in PARTIES.items()}
+    return roster.Roster(path, "f", {"a": public["a"]}, public["server"])
 
 
 def identity(path):
