@@ -40,6 +40,7 @@ class Bounds:
     """Mask and clip of a round's updates; the same at every client and at the server."""
 
     def __init__(self, params: UpdateBounds, model: TensorArtifact, before: Path | None, names: Tensors) -> None:
+        self.adapts = params.adaptive_clip
         self._clip = _clip_of_round(params, model)
         self._own = params.keep if params.sparsify == "own-top-k" else None
         self._mask = _public_mask(params, model, before, names)
@@ -80,16 +81,31 @@ class Bounds:
         return result
 
 
+def share_event(params: DeltaEncoding) -> PrivacyEvent:
+    """What a round of noise in shares costs a client."""
+    assert params.noise_multiplier is not None and params.clip_norm is not None  # DeltaEncoding checked it
+    return PrivacyEvent.planned(
+        unit="client", sampling_rate=1.0, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm,
+        steps=1, trust="aggregate" if params.shares > 1 else "nobody", shares=params.shares,
+    )  # fmt: skip
+
+
+def mean_event(params: DpMeanRule, clip_norm: float, draw: str = "") -> PrivacyEvent:
+    """What a round of the server's noise costs every client, with the clip of that round."""
+    return PrivacyEvent.planned(
+        unit="client", sampling_rate=params.sampling_rate, noise_multiplier=params.noise_multiplier,
+        clip_norm=clip_norm, steps=1, trust="server", draw=draw,
+        count_noise=params.count_noise * params.expected_clients if params.adaptive_clip else 0.0,
+    )  # fmt: skip
+
+
 def add_share(
     update: Tensors, bounds: Bounds, params: DeltaEncoding, metadata: Metadata, key: Path, beside: Sequence[Path]
 ) -> tuple[dict[str, NDArray[np.float32]], tuple[dict[str, Any], ...]]:
     """The client's clipped update with its share of the noise, N(0, σ²C²/shares), and the event that it costs."""
     assert params.noise_multiplier is not None and params.clip_norm is not None  # DeltaEncoding checked it
     with _as_usage_error():
-        event = PrivacyEvent.planned(
-            unit="client", sampling_rate=1.0, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm,
-            steps=1, trust="aggregate" if params.shares > 1 else "nobody", shares=params.shares,
-        )  # fmt: skip
+        event = share_event(params)
         alone(event)  # an auditor will ask what it is worth
         mechanism = GaussianMechanism(
             clip_norm=params.clip_norm, noise_multiplier=params.noise_multiplier / params.shares**0.5, expected_size=1.0
@@ -119,13 +135,8 @@ def add_noise(
     All that is made from one draw of clients has the same coins: only the first release of a round is amplified. Of
     the updates `within` were not clipped: under an adaptive clip their number is released too, in the same event.
     """
-    count_noise = params.count_noise * params.expected_clients if params.adaptive_clip else 0.0
     with _as_usage_error():
-        event = PrivacyEvent.planned(
-            unit="client", sampling_rate=params.sampling_rate, noise_multiplier=params.noise_multiplier,
-            clip_norm=bounds.clip_norm, steps=1, trust="server", draw=_draw(params.sampling_rate, metadata),
-            count_noise=count_noise,
-        )  # fmt: skip
+        event = mean_event(params, bounds.clip_norm, _draw(params.sampling_rate, metadata))
         mechanism = GaussianMechanism(
             clip_norm=bounds.clip_norm,
             noise_multiplier=event.update_noise or params.noise_multiplier,
@@ -141,7 +152,7 @@ def add_noise(
     if not params.adaptive_clip:
         return NoisedMean(*_released(mean, spending))
     share = noisy_share(
-        within, len(digests), count_noise=count_noise, expected_size=params.expected_clients,
+        within, len(digests), count_noise=event.count_noise, expected_size=params.expected_clients,
         noise=spending.stream("noise").at(0),
     )  # fmt: skip
     mean, events = _released(mean, spending, {"share within the clip": np.array([share])})

@@ -186,7 +186,7 @@ def _gather_sum(ordered: Sequence[Path], model: TensorArtifact, bounds: Bounds, 
         bounded = bounds.apply(message.tensors)
         for name, change in bounded.items():
             total[name] += change
-        gathered.within += bounds.is_within(bounded)
+        gathered.within += bounds.adapts and bounds.is_within(bounded)
         gathered.references.append(lineage.by_digest(message, "message"))
         gathered.simulation |= message.metadata.simulation
         report(number, len(ordered), path.name)

@@ -105,7 +105,7 @@ def test_the_data_only_shift_the_noise(stream_of):
 
 
 def test_noise_is_added_in_whole_numbers(stream_of):
-    """Sums so large that a float has no bits left for the noise's last ones, each a hair below where the grid rounds up.
+    """Sums so large that a float has no bits left for the last of the noise, just below where the grid rounds up.
 
     Added as floats, sum and noise would be rounded together, and come out one step of the grid higher.
     """
