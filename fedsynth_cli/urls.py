@@ -34,7 +34,7 @@ READ, WRITTEN = Use(), Use(written=True)
 KEPT = Use(why_local="a key stays on the machine where it was made")
 FOLDER = Use(why_local="torchvision reads a folder")
 # Commands that work in a participant's own folder, with its key and its ledgers.
-AT_HOME = frozenset({"keygen", "identity", "release", "sign", "secagg", "receipt", "federate"})
+AT_HOME = frozenset({"keygen", "identity", "release", "sign", "secagg", "receipt", "federate", "tune"})
 # Arguments that are a name or a path.
 _NAMES_OR_PATHS = {("account", "targets"), ("recipe", "name"), ("run", "recipe")}
 

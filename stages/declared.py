@@ -6,6 +6,7 @@ A parameter that its stage does not declare, or a value that the declaration ref
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
@@ -18,6 +19,7 @@ from artifacts.kinds import DATASET_PARAMS
 from artifacts.metadata import Metadata
 from stages.catalogue import COMMANDS
 from stages.hyperparameters import PluginRecord, stated
+from stages.methods.params.client_privacy import NEXT_CLIP
 from stages.methods.params.encoding import DeltaEncoding
 from stages.methods.params.synthesis import Synthesis
 from stages.nets.params import SHAPE, network_params
@@ -145,9 +147,12 @@ def _misspelt(stage: str, method: str | None, text: str, _plugins: tuple[str, ..
             case "aggregate":
                 network = network_params(params)
                 own = {name: value for name, value in params.items() if name not in network}
+                after = own.pop(NEXT_CLIP, None)
                 if own.get("rule") != method:
                     raise ValueError(f"its method is {method!r}, but its parameters are those of another")
-                stated(RULES, own)
+                rule = stated(RULES, own)
+                if getattr(rule, "adaptive_clip", False) != _is_clip(after):
+                    raise ValueError(f"{NEXT_CLIP!r} is a number above 0 where the clip is adapted, and only there")
                 known = set().union(*(declared.names() for declared in NETWORKS.classes))
                 _check_names(network, set(SHAPE) | {f"net_{name}" for name in {*known, "plugin"}})
                 if not all(isinstance(value, str | int | float | bool) for value in params.values()):
@@ -165,6 +170,10 @@ def _check_synthesis(params: Mapping[str, Any], family: str | None) -> None:
     own = {name: value for name, value in params.items() if name in Synthesis.names()}
     rows = {"label_list": "0"} if own.get("labels") == "given" else {"count": 1}
     stated(Synthesis, own | rows, {"family": family})
+
+
+def _is_clip(value: Any) -> bool:
+    return type(value) is float and 0 < value < math.inf
 
 
 def _check_names(params: Mapping[str, Any], allowed: set[str]) -> None:

@@ -1,5 +1,6 @@
 """What several test folders share: a small finished run, and the command line called in this process."""
 
+import contextlib
 import functools
 import json
 import os
@@ -95,6 +96,16 @@ def run_on_one_worker():
         return finish(recipe, out, begin(recipe, out, seed), _ThisProcess(), report)
 
     return run
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """`run` and `tune` of the command line without processes of their own."""
+    import stages.recipes.runner
+    import stages.recipes.tune
+
+    for module in (stages.recipes.runner, stages.recipes.tune):
+        monkeypatch.setattr(module, "Workers", lambda *_: contextlib.nullcontext(_ThisProcess()))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -30,16 +32,18 @@ class Whole(Protocol):
     def size(self) -> int: ...
 
 
-def refuse_other(path: Path, metadata: Metadata, *, force: bool) -> None:
+def refuse_other(path: Path, metadata: Metadata, *, force: bool, results: Sequence[str] = ()) -> None:
     """Called before work that is long or charged: a file that is there and was made otherwise is refused now.
 
-    One that was made from the same, in the same way, may be the very file that will come out.
+    One that was made from the same, in the same way, may be the very file that will come out. `results` are entries of
+    its params that only the work gives.
     """
     for there in {path, destination(path)}:
         if force or not there.exists():
             continue
         try:
             found = scan(there).metadata
+            found = replace(found, params={name: v for name, v in found.params.items() if name not in results})
         except InputError:
             raise exists_error(there) from None
         if any(getattr(found, name) != getattr(metadata, name) for name in _MADE):

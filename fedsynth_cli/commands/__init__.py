@@ -47,6 +47,7 @@ COMMANDS: dict[str, str] = {
     "export": _ANYONE,
     "partition": _SIMULATION,
     "run": _SIMULATION,
+    "tune": _SIMULATION,
     "recipe": _SIMULATION,
     "federate": _SIMULATION,
     "batch": _SIMULATION,

@@ -13,6 +13,8 @@ from artifacts.metadata import InputRef, Metadata
 from stages.audit.outbound import Seen
 from stages.audit.required_disclosures import required_disclosures
 from stages.audit.surrounding_files import Given, Kept, Shelf
+from stages.data.schema import PUBLIC_CUSTODY
+from stages.data.schema import ROLE as SCHEMA
 
 # Kinds that hold the very tensors of the private file that they are made from.
 _WEIGHTS = ("message", "state", "secagg-masked")
@@ -104,10 +106,19 @@ class Ancestry:
         for kept in self.shelf.files.values():
             for reference in kept.metadata.inputs:
                 digest = reference.sha256
+                if reference.role == SCHEMA:
+                    yield from self._check_schema(kept, reference)
+                    continue
                 if digest is None or digest in self.shelf.files or digest in (self.own or ()):
                     continue  # a device alone follows what it sent itself
                 if not self._is_given(digest):
                     yield kept, f"its input {reference.role!r} is neither private here nor from the server"
+
+    def _check_schema(self, kept: Kept, reference: InputRef) -> Iterator[tuple[Kept, str]]:
+        """A schema is a public file, which may be anywhere and of any format, but not one of these (rule 28)."""
+        mine = self.shelf.files.get(reference.sha256 or "")
+        if mine is not None and mine.metadata.custody not in PUBLIC_CUSTODY:
+            yield kept, f"its classes and image size come from {mine.path.name}, which is {mine.metadata.custody}"
 
     def _is_given(self, digest: str) -> bool:
         return self.given is None or digest in self.given.paths or digest in self.received

@@ -17,6 +17,7 @@ from artifacts.ledgers.receipts import Receipts
 from artifacts.places import Place
 from stages.audit.ancestry import Ancestry
 from stages.audit.budget import SpendBook, check_budget
+from stages.audit.claims import other_noise
 from stages.audit.findings import AuditReport, Sent
 from stages.audit.layout import check_file, check_place, chosen_names
 from stages.audit.noise import ShownNoise
@@ -180,6 +181,9 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
     for kept, what in ancestry.within():
         if snapshot.was_there(kept):
             fail("lineage", kept.path, what)
+    for kept in ancestry.shelf.files.values():
+        if (wrong := other_noise(kept.metadata, given)) is not None and snapshot.was_there(kept):
+            fail("events", kept.path, wrong)
     for path, what in ancestry.shelf.unread:
         result.add("note", "lineage", path, what)
     try:
@@ -265,6 +269,8 @@ def _problems(
 ) -> list[Problem]:
     problems = list(check_seen(one, entries, None if subject.is_server else subject.name, given))
     problems += spending.check(one.metadata)
+    if (wrong := other_noise(one.metadata, given)) is not None:
+        problems.append(("events", wrong))
     return problems or [("lineage", what) for what in ancestry.check(one)]
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,13 @@ from artifacts.metadata import Metadata
 from stages.charging.spending import Spending, context_of, reserve
 from stages.execution.randomness import numpy_stream
 from stages.methods.params.aggregation import DpMeanRule
-from stages.methods.params.client_privacy import PUBLIC_MASKS, UpdateBounds
+from stages.methods.params.client_privacy import NEXT_CLIP, PUBLIC_MASKS, UpdateBounds
 from stages.methods.params.encoding import DeltaEncoding
 from stages.methods.sparsify import Mask, largest, masked, moved_mask, random_mask
 from stages.models.file import check_fits, read_model, round_of
+from stages.privacy.adaptive_clip import next_clip, noisy_share
 from stages.privacy.events import PrivacyEvent, alone, output_digest
-from stages.privacy.mechanism import GaussianMechanism, clipped, noisy_mean
+from stages.privacy.mechanism import CLIP_MARGIN, GaussianMechanism, clipped, noisy_mean
 
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -37,7 +40,8 @@ class Bounds:
     """Mask and clip of a round's updates; the same at every client and at the server."""
 
     def __init__(self, params: UpdateBounds, model: TensorArtifact, before: Path | None, names: Tensors) -> None:
-        self._clip = params.clip_norm
+        self.adapts = params.adaptive_clip
+        self._clip = _clip_of_round(params, model)
         self._own = params.keep if params.sparsify == "own-top-k" else None
         self._mask = _public_mask(params, model, before, names)
 
@@ -47,6 +51,19 @@ class Bounds:
         elif self._own is not None:
             update = masked(update, largest(update, self._own))
         return clipped(update, self._clip) if self._clip is not None else dict(update)
+
+    @property
+    def clip_norm(self) -> float:
+        assert self._clip is not None  # whoever adds noise has a clip
+        return self._clip
+
+    def is_within(self, applied: Tensors) -> bool:
+        """Whether an update that `apply` gave back was no longer than the clip before it: a clipped one is as long.
+
+        The client clips too, and rounds to float32: so lengths within twice the clip's margin count as clipped.
+        """
+        length = math.sqrt(sum(float(np.sum(np.square(tensor))) for tensor in applied.values()))
+        return length <= self.clip_norm * (1 - 2 * CLIP_MARGIN)
 
     def coordinates(self, total: Tensors) -> dict[str, NDArray[np.float64]]:
         """What noise must cover: the coordinates of a public mask, side by side; all of them, if there is none."""
@@ -64,16 +81,31 @@ class Bounds:
         return result
 
 
+def share_event(params: DeltaEncoding) -> PrivacyEvent:
+    """What a round of noise in shares costs a client."""
+    assert params.noise_multiplier is not None and params.clip_norm is not None  # DeltaEncoding checked it
+    return PrivacyEvent.planned(
+        unit="client", sampling_rate=1.0, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm,
+        steps=1, trust="aggregate" if params.shares > 1 else "nobody", shares=params.shares,
+    )  # fmt: skip
+
+
+def mean_event(params: DpMeanRule, clip_norm: float, draw: str = "") -> PrivacyEvent:
+    """What a round of the server's noise costs every client, with the clip of that round."""
+    return PrivacyEvent.planned(
+        unit="client", sampling_rate=params.sampling_rate, noise_multiplier=params.noise_multiplier,
+        clip_norm=clip_norm, steps=1, trust="server", draw=draw,
+        count_noise=params.count_noise * params.expected_clients if params.adaptive_clip else 0.0,
+    )  # fmt: skip
+
+
 def add_share(
     update: Tensors, bounds: Bounds, params: DeltaEncoding, metadata: Metadata, key: Path, beside: Sequence[Path]
 ) -> tuple[dict[str, NDArray[np.float32]], tuple[dict[str, Any], ...]]:
     """The client's clipped update with its share of the noise, N(0, σ²C²/shares), and the event that it costs."""
     assert params.noise_multiplier is not None and params.clip_norm is not None  # DeltaEncoding checked it
     with _as_usage_error():
-        event = PrivacyEvent.planned(
-            unit="client", sampling_rate=1.0, noise_multiplier=params.noise_multiplier, clip_norm=params.clip_norm,
-            steps=1, trust="aggregate" if params.shares > 1 else "nobody", shares=params.shares,
-        )  # fmt: skip
+        event = share_event(params)
         alone(event)  # an auditor will ask what it is worth
         mechanism = GaussianMechanism(
             clip_norm=params.clip_norm, noise_multiplier=params.noise_multiplier / params.shares**0.5, expected_size=1.0
@@ -86,21 +118,28 @@ def add_share(
     return _released(bounds.restored(noised, update), spending)
 
 
+@dataclass(frozen=True)
+class NoisedMean:
+    """What the server releases of a round: the mean, the event that it costs, and the next clip if that is adapted."""
+
+    mean: Mapping[str, NDArray[np.float32]]
+    events: tuple[dict[str, Any], ...]
+    next_clip: float | None = None
+
+
 def add_noise(
-    total: Tensors, bounds: Bounds, params: DpMeanRule, metadata: Metadata, key: Path
-) -> tuple[dict[str, NDArray[np.float32]], tuple[dict[str, Any], ...]]:
+    total: Tensors, within: int, bounds: Bounds, params: DpMeanRule, metadata: Metadata, key: Path
+) -> NoisedMean:
     """The server's noised mean of clipped updates, divided by qN, and the event that it costs every client.
 
-    All that is made from one draw of clients has the same coins: only the first release of a round is amplified.
+    All that is made from one draw of clients has the same coins: only the first release of a round is amplified. Of
+    the updates `within` were not clipped: under an adaptive clip their number is released too, in the same event.
     """
     with _as_usage_error():
-        event = PrivacyEvent.planned(
-            unit="client", sampling_rate=params.sampling_rate, noise_multiplier=params.noise_multiplier,
-            clip_norm=params.clip_norm, steps=1, trust="server", draw=_draw(params.sampling_rate, metadata),
-        )  # fmt: skip
+        event = mean_event(params, bounds.clip_norm, _draw(params.sampling_rate, metadata))
         mechanism = GaussianMechanism(
-            clip_norm=params.clip_norm,
-            noise_multiplier=params.noise_multiplier,
+            clip_norm=bounds.clip_norm,
+            noise_multiplier=event.update_noise or params.noise_multiplier,
             expected_size=params.expected_clients,
         )
         summed = bounds.coordinates(total)
@@ -109,8 +148,16 @@ def add_noise(
     # Not by the rate that is claimed: the same messages under another rate were not drawn again.
     draw = f"round {metadata.round}"
     spending = reserve(key, context=_context(metadata), data=digests, events=[event], draw=draw)
-    noised = noisy_mean(summed, mechanism, spending.stream("noise"))
-    return _released(bounds.restored(noised, total), spending)
+    mean = bounds.restored(noisy_mean(summed, mechanism, spending.stream("noise")), total)
+    if not params.adaptive_clip:
+        return NoisedMean(*_released(mean, spending))
+    share = noisy_share(
+        within, len(digests), count_noise=event.count_noise, expected_size=params.expected_clients,
+        noise=spending.stream("noise").at(0),
+    )  # fmt: skip
+    mean, events = _released(mean, spending, {"share within the clip": np.array([share])})
+    after = next_clip(bounds.clip_norm, share, quantile=params.clip_quantile, rate=params.clip_rate)
+    return NoisedMean(mean, events, after)
 
 
 def _draw(sampling_rate: float, metadata: Metadata) -> str:
@@ -134,15 +181,27 @@ def _as_usage_error() -> Iterator[None]:
 
 
 def _released(
-    tensors: dict[str, NDArray[np.float32]], spending: Spending
+    tensors: dict[str, NDArray[np.float32]], spending: Spending, beside: Tensors | None = None
 ) -> tuple[dict[str, NDArray[np.float32]], tuple[dict[str, Any], ...]]:
     (event,) = spending.events
-    return tensors, (spending.release(output_digest(tensors), "round", event).to_json(),)
+    return tensors, (spending.release(output_digest({**tensors, **(beside or {})}), "round", event).to_json(),)
 
 
 def _context(metadata: Metadata) -> dict[str, Any]:
     """numpy does the arithmetic, in float64, without threads that could change a sum."""
     return context_of(metadata, device="cpu", arithmetic="float64")
+
+
+def _clip_of_round(params: UpdateBounds, model: TensorArtifact) -> float | None:
+    """The clip as given, or, where it is adapted, as the model states it: public, and the same for everybody."""
+    if not params.adaptive_clip or not round_of(model):
+        return params.clip_norm
+    stated = model.metadata.params.get(NEXT_CLIP)
+    if type(stated) is not float or not 0 < stated < math.inf:
+        raise InputError(
+            f"{model.path} does not state the clip of the next round: aggregate every round with --adaptive-clip."
+        )
+    return stated
 
 
 def _public_mask(params: UpdateBounds, model: TensorArtifact, before: Path | None, names: Tensors) -> Mask | None:

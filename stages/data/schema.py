@@ -20,6 +20,7 @@ from artifacts.ledgers import lineage
 from artifacts.metadata import InputRef, Metadata
 
 ROLE = "schema"
+PUBLIC_CUSTODY = ("public", "downlink")  # of the files that may fix a schema
 _KEYS = ("classes", "channels", "height", "width")
 
 
@@ -73,7 +74,7 @@ def require_fixed(paths: Iterable[Path], sources: Iterable[Metadata]) -> None:
 def schema_like(path: Path) -> Schema:
     """The schema of a public dataset. One that is private, or read off private images itself, fixes nothing."""
     found = dataset_file.read_sealed(path)
-    if found.metadata.custody not in ("public", "downlink"):
+    if found.metadata.custody not in PUBLIC_CUSTODY:
         raise InputError(f"{path} is {found.metadata.custody}: a schema comes from a public file. Give the test set.")
     params = found.metadata.params
     shape = (params["channels"], params["height"], params["width"])

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.privacy.adaptive_clip import joint_noise, update_noise
 from stages.privacy.streams import context_digest, key_for_digest
 
 # The smaller before the larger: a person has records, a client has people.
@@ -30,6 +31,7 @@ Sampling = Literal["none", "poisson"]
 Trust = Literal["nobody", "server", "aggregate"]
 
 _WORDS = {"unit": Unit, "adjacency": Adjacency, "mechanism": Mechanism, "sampling": Sampling, "trust": Trust}
+_OPTIONAL = {"draw", "update_noise", "count_noise"}
 _ID = re.compile(r"[0-9a-f]{64}")
 PLANNED_ID = "0" * 64  # of an event that has not happened
 MAX_STEPS = 10**9
@@ -45,6 +47,8 @@ class PrivacyEvent:
     cap, even if a loop ended early (rule 2). `shares` is the number of files over which the noise is spread (rule 23):
     each alone carries noise_multiplier/√shares, and only their sum the whole. `draw` names the secret sample of clients
     behind an amplified event, the same whatever key made the noise: its coins amplify one release (rules 4 and 29).
+    `count_noise` is σ_b of a count that was released along with the sum for an adaptive clip, `update_noise` the noise
+    multiplier of the sum itself; `noise_multiplier` is that of both together (`adaptive_clip`).
     """
 
     id: str
@@ -59,12 +63,14 @@ class PrivacyEvent:
     trust: Trust
     shares: int = 1
     draw: str = ""
+    update_noise: float = 0.0
+    count_noise: float = 0.0
 
     def __post_init__(self) -> None:
         for name, words in _WORDS.items():
             if getattr(self, name) not in get_args(words):
                 self._refuse(name, f"one of {', '.join(get_args(words))}")
-        for name in ("sampling_rate", "noise_multiplier", "clip_norm"):
+        for name in ("sampling_rate", "noise_multiplier", "clip_norm", "update_noise", "count_noise"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not math.isfinite(value):
                 self._refuse(name, "a finite number")
@@ -84,6 +90,7 @@ class PrivacyEvent:
         if (self.shares > 1) != (self.trust == "aggregate"):
             self._refuse("trust", "'aggregate' where the noise comes in shares, and only there")
         self._check_sampling()
+        self._check_count()
 
     def _check_sampling(self) -> None:
         sampled = self.mechanism == "sampled-gaussian"
@@ -97,13 +104,24 @@ class PrivacyEvent:
         if self.draw and not (sampled and isinstance(self.draw, str) and _ID.fullmatch(self.draw)):
             self._refuse("draw", "64 hexadecimal digits, where a sample was drawn")
 
+    def _check_count(self) -> None:
+        """Sum and count together hide at least what the event claims; what it claims for a smaller unit is less."""
+        if self.update_noise == self.count_noise == 0:
+            return
+        if not (
+            LEAST_NOISE <= self.update_noise <= 2 * MOST_NOISE and LEAST_NOISE <= self.count_noise <= MOST_NOISE**2
+        ):
+            self._refuse("count_noise", "in range, beside an update_noise that is")
+        if self.noise_multiplier > joint_noise(self.update_noise, self.count_noise) * (1 + 1e-9):
+            self._refuse("noise_multiplier", "at most what update_noise and count_noise give together")
+
     def _refuse(self, name: str, rule: str) -> None:
         raise ValueError(f"{name} of a privacy event must be {rule}; found {getattr(self, name)!r}")
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the metadata: every field, and the draw where there is one."""
+        """As it stands in the metadata: every field, and the draw and the noise of a count where there are some."""
         fields = dataclasses.asdict(self)
-        return fields if self.draw else {name: value for name, value in fields.items() if name != "draw"}
+        return {name: value for name, value in fields.items() if value or name not in _OPTIONAL}
 
     @classmethod
     def planned(
@@ -118,6 +136,7 @@ class PrivacyEvent:
         adjacency: Adjacency = "add-or-remove",
         shares: int = 1,
         draw: str = "",
+        count_noise: float = 0.0,
     ) -> PrivacyEvent:
         """An event that has not happened; a Poisson sample is drawn unless the rate is 1."""
         sampled = sampling_rate != 1
@@ -134,6 +153,8 @@ class PrivacyEvent:
             trust=trust,
             shares=shares,
             draw=draw,
+            update_noise=update_noise(noise_multiplier, count_noise) if count_noise else 0.0,
+            count_noise=count_noise,
         )
 
     @classmethod
@@ -142,7 +163,7 @@ class PrivacyEvent:
         if not isinstance(fields, Mapping):
             raise ValueError(f"a privacy event is a mapping of names to values, found {fields!r}")
         known = cls.__dataclass_fields__.keys()
-        unknown, missing = sorted(fields.keys() - known), sorted(known - fields.keys() - {"draw"})
+        unknown, missing = sorted(fields.keys() - known), sorted(known - fields.keys() - _OPTIONAL)
         if unknown or missing:
             raise ValueError(
                 f"a privacy event has the unknown field {unknown[0]!r}"
@@ -159,7 +180,8 @@ def in_words(event: PrivacyEvent) -> str:
     people = {"person": "people"}.get(event.unit, f"{event.unit}s")
     spread = f", spread over {event.shares} files" if event.shares > 1 else ""
     steps = f"{event.steps:,} step{'s' if event.steps > 1 else ''}"
-    return f"{people}: {steps} with noise σ = {event.noise_multiplier:g}{spread}{sampled}{trust[event.trust]}"
+    parts = f" ({event.update_noise:.4g} of the sum, {event.count_noise:g} of a count)" if event.count_noise else ""
+    return f"{people}: {steps} with noise σ = {event.noise_multiplier:g}{parts}{spread}{sampled}{trust[event.trust]}"
 
 
 def for_unit(event: PrivacyEvent, unit: Unit) -> PrivacyEvent | None:
@@ -275,7 +297,7 @@ def distinct(events: Iterable[PrivacyEvent]) -> list[PrivacyEvent]:
     for event in events:
         first = found.setdefault(event.id, event)
         if first != event:
-            wrong = next(n for n, v in first.to_json().items() if getattr(event, n) != v)
+            wrong = next(n for n, v in dataclasses.asdict(first).items() if getattr(event, n) != v)
             values = f"{getattr(first, wrong)!r} and {getattr(event, wrong)!r}"
             raise ValueError(f"two privacy events have the id {event.id[:12]}…, but {wrong} is {values}")
     return list(found.values())

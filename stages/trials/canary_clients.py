@@ -60,8 +60,9 @@ def run_with_clients(trial: Trial, attacker: Attacker, there: NDArray[np.bool_],
             messages.append(message)
         aggregate(model, messages, out, params=everybody, before=moved_from)
         moved = _flat(start) - _flat(tensors_file.read(out))
-        scale = everybody.expected_clients / (everybody.server_rate * everybody.clip_norm)
-        attacker.saw(moved[attacker.coordinates(moved.size)] * scale, everybody.noise_multiplier)
+        event = PrivacyEvent.from_json(tensors_file.read(out).metadata.privacy[-1])
+        scale = everybody.expected_clients / (everybody.server_rate * event.clip_norm)
+        attacker.saw(moved[attacker.coordinates(moved.size)] * scale, event.update_noise or event.noise_multiplier)
         before = model
         report(round, trial.recipe.rounds, "aggregate")
     return [PrivacyEvent.from_json(event) for event in tensors_file.read(out).metadata.privacy]

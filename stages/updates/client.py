@@ -45,6 +45,8 @@ def encode_update(
     public mask is made), and may carry a share of the round's noise.
     """
     custody: Custody = "private" if out.absolute().parent.name == PRIVATE else "outbound"
+    if custody == "private" and params.adaptive_clip:
+        raise UsageError("--adaptive-clip: under secure aggregation nobody sees how many updates were clipped.")
     covered = custody == "private" or params.clip_norm is not None
     made = Outgoing.read(
         model, update, out, kind="update", custody=custody, key=key, client=client, may_be_zeros=covered

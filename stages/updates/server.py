@@ -27,6 +27,7 @@ from stages.charging.spending import key_of
 from stages.charging.updates import Bounds, add_noise
 from stages.execution.progress import Report, Summary, silent
 from stages.methods.params.aggregation import Averaging, DpMeanRule, ServerStep
+from stages.methods.params.client_privacy import NEXT_CLIP
 from stages.models.file import check_fits, read_fitting, read_model, round_of
 from stages.models.messages import STATES, UPDATES, check_claims, exchanged, made_by, read_update, refuse_one_share
 from stages.models.next_model import events_of, for_clients, record_participants, recording, with_past
@@ -63,6 +64,8 @@ def average(
     custody: Custody = "downlink" if is_leaving(out) else "server"
     if kind == "update" and custody == "downlink":
         raise UsageError(f"{out}: an aggregated update stays with the server; encode it, or aggregate --as model.")
+    if kind == "update" and isinstance(params, DpMeanRule) and params.adaptive_clip:
+        raise UsageError("--adaptive-clip: the next clip is stated in the next model; leave out --as update.")
     prepare(out, custody)
     if "state_out" in params.takes and state_out is None:
         raise UsageError(f"--rule {params.rule} needs --state-out.")
@@ -92,13 +95,16 @@ def average(
         **(made_by([], "scipy") if params.noised else made_by([reference.kind for reference in gathered.references])),
     )
     planned = replace(metadata, inputs=metadata.inputs[:1]) if custody == "downlink" else metadata
-    any_file.refuse_other(out, planned, force=force)
+    any_file.refuse_other(out, planned, force=force, results=[NEXT_CLIP])
     if bounds is not None and isinstance(params, DpMeanRule):
-        gathered.mean, events = add_noise(gathered.mean, bounds, params, metadata, key_of(out, key))
+        noised = add_noise(gathered.mean, gathered.within, bounds, params, metadata, key_of(out, key))
+        gathered.mean = noised.mean
+        if noised.next_clip is not None:
+            metadata = replace(metadata, params={**metadata.params, NEXT_CLIP: noised.next_clip})
         # What the clients sent is covered by the noise. Whether the server's key is a simulation's does not depend on
         # them; whether a message was would disclose that there was one.
         simulation = keys.read(key_of(out, key)).simulation or start.metadata.simulation
-        metadata = replace(metadata, privacy=events, disclosures=(), simulation=simulation)
+        metadata = replace(metadata, privacy=noised.events, disclosures=(), simulation=simulation)
     if params.noised or kind == "model":
         metadata = with_past(metadata, start.metadata)
     if custody == "downlink":
@@ -140,6 +146,7 @@ class _Gathered:
     events: list[Sequence[Mapping[str, Any]]] = field(default_factory=list)
     disclosures: set[str] = field(default_factory=set)
     simulation: bool = False
+    within: int = 0  # of the updates, those that were not clipped
 
 
 def _gather(
@@ -176,8 +183,10 @@ def _gather_sum(ordered: Sequence[Path], model: TensorArtifact, bounds: Bounds, 
         message = read_update(path, model)
         if message.metadata.privacy:
             raise InputError(f"{path} carries noise of its own: average it with --rule mean.")
-        for name, change in bounds.apply(message.tensors).items():
+        bounded = bounds.apply(message.tensors)
+        for name, change in bounded.items():
             total[name] += change
+        gathered.within += bounds.adapts and bounds.is_within(bounded)
         gathered.references.append(lineage.by_digest(message, "message"))
         gathered.simulation |= message.metadata.simulation
         report(number, len(ordered), path.name)

@@ -204,6 +204,7 @@ LINES = {
     "partition": line("partition img/foreign.parquet --clients 2 --scheme iid --params conf/params.yaml -o new/p",
                       "img/foreign.parquet", "conf/params.yaml"),
     "run": line("run conf/recipe.yaml -o run --rounds 1", "conf/recipe.yaml", "run/simulation/recipe.yaml", code=2),
+    "tune": line("tune conf/recipe.yaml --grid train-client.learning_rate=0.1,1 -o run", "conf/recipe.yaml", code=2),
     "recipe": line("recipe conf/recipe.yaml --format sh", "conf/recipe.yaml"),
     "recipe-dvc": line("recipe conf/recipe.yaml --format dvc -o new/dvc", "conf/recipe.yaml"),
     "federate-app": line("federate app conf/recipe.yaml --clients a,b -o new/app", "conf/recipe.yaml"),

@@ -104,6 +104,22 @@ def test_the_data_only_shift_the_noise(stream_of):
         np.testing.assert_array_equal(moved - base, count * made.grid)
 
 
+def test_noise_is_added_in_whole_numbers(stream_of):
+    """Sums so large that a float has no bits left for the last of the noise, just below where the grid rounds up.
+
+    Added as floats, sum and noise would be rounded together, and come out one step of the grid higher.
+    """
+    made = mechanism(noise_multiplier=1.7)
+    step, ratio = made.fine_step, round(made.grid / made.fine_step)
+    drawn = np.rint(stream_of().gaussian(5000, made.scale) / step).astype(np.int64)
+    chosen = drawn % 4 == 3  # of these the sum that is wanted is a multiple of 4 fine steps: a float64 of its size
+    whole = np.where(chosen, 3 * 2**16 * ratio + ratio // 2 - 1 - drawn, 0)
+    total = whole.astype(np.float64)
+    assert chosen.any() and np.array_equal(total.astype(np.int64), whole)
+    released = noisy_mean({"w": total * step}, made, stream_of())["w"].astype(np.float64) * made.expected_size
+    assert np.unique(released[chosen]).tolist() == [3 * 2**16 * made.grid]
+
+
 @pytest.mark.filterwarnings("error")
 def test_sums_of_nothing_and_of_too_much(stream_of):
     assert noisy_mean({}, mechanism(), stream_of()) == {}

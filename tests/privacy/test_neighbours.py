@@ -78,6 +78,16 @@ def test_noise_in_shares_without_masks(tmp_path):
     assert "message" not in found.form_only, "messages with a share of noise are compared byte by byte"
 
 
+@pytest.mark.slow
+def test_an_adaptive_clip(tmp_path):
+    """The next clip depends on the clients by a noised count alone."""
+    settings = ["encode.adaptive_clip=true", "aggregate.count_noise=20", "partition.clients=2"]
+    found = compared("dp-fedavg", tmp_path, [*SOFTMAX[:1], *settings], 2)
+    assert found.differences == []
+    assert found.neighbours == CLIENTS
+    assert found.files >= len(found.neighbours) - 1
+
+
 # What the comparison is for.
 
 
@@ -98,9 +108,9 @@ def test_a_number_of_records_in_the_metadata_is_seen(tmp_path, monkeypatch):
     whole = train_client_stage.PrivateRound.released
     count = []
 
-    def gradients(self, module, images, labels):
+    def gradients(self, module, images, labels, units):
         count.append(len(labels))
-        return original(self, module, images, labels)
+        return original(self, module, images, labels, units)
 
     def released(self, update, state):
         return tuple({**event, "steps": event["steps"] + count[-1] % 2} for event in whole(self, update, state))

@@ -4,6 +4,7 @@ Each of these was an attack that worked.
 """
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from PIL import Image
 from artifacts.errors import InputError
 from artifacts.formats import dataset_file, tensors_file
 from artifacts.identity import keys
+from artifacts.ledgers import lineage
 from stages.account import account
 from stages.aggregate import aggregate
 from stages.data.params import PartitionParams
@@ -142,6 +144,45 @@ def test_private_data_fixes_no_schema(hospital, tmp_path, fedsynth):
     source = folder(tmp_path / "scans", CLASSES)
     code, _, err = fedsynth("ingest", source, "--like", other, "-o", hospital / "private/data.parquet")
     assert (code, "a schema comes from a public file" in err) == (3, True), err
+
+
+@pytest.mark.parametrize("by", ["like", "schema"])
+def test_what_was_trained_under_a_public_schema_passes_an_audit(hospital, tmp_path, fedsynth, by):
+    """The schema is public by its role, wherever it is, for the run, for one client's home and for an outbox alone."""
+    agreed = tmp_path / "elsewhere/schema.yaml"
+    agreed.parent.mkdir()
+    agreed.write_text("classes: [flu, healthy, hiv]\nchannels: 1\nheight: 8\nwidth: 8\n")
+    like = agreed.with_name("test.parquet")
+    like.write_bytes((tmp_path / "public/test.parquet").read_bytes())
+    data, model = hospital / "private/data.parquet", tmp_path / "public/model-0000.safetensors"
+    source = folder(tmp_path / "scans", CLASSES)
+    words = ["init-model", "--like", like, "--arch", "softmax", "-o", model]
+    message = ["encode", model, hospital / "private/update.safetensors", "-o", hospital / "outbox/message.safetensors"]
+    for command in (
+        words,
+        ["ingest", source, f"--{by}", {"like": like, "schema": agreed}[by], "-o", data],
+        private_stages(data, model)["records"],
+        message,
+    ):
+        code, _, err = fedsynth(*command)
+        assert code == 0, err
+    alone = tmp_path / "elsewhere/clients/a"
+    shutil.copytree(hospital / "outbox", alone / "outbox")
+    for where, passed in ((tmp_path, 0), (hospital, 0), (alone / "outbox", 6)):
+        code, out, _ = fedsynth("audit", where, "--received", model.parent)
+        assert code == passed, out
+    assert "nothing that was looked at is wrong" in out, "without its ledger and its key"
+
+
+def test_an_audit_finds_a_schema_that_came_from_a_private_file(hospital, tmp_path, fedsynth):
+    """Only a file that was forged says so: `ingest` refuses."""
+    other, data = hospital / "private/other.parquet", hospital / "private/data.parquet"
+    ingest(str(folder(tmp_path / "other", CLASSES)), other, reading=Reading())
+    found = dataset_file.read(other)
+    forged = (lineage.by_digest(found, "schema"),)
+    dataset_file.write(data, found.pngs, found.labels, dataclasses.replace(found.metadata, inputs=forged))
+    code, out, _ = fedsynth("audit", tmp_path)
+    assert (code, "come from other.parquet, which is private" in out) == (5, True), out
 
 
 # 5: `ingest` and `partition` launder.

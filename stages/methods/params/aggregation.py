@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from stages.hyperparameters import HyperParameters, hyper
+from stages.hyperparameters import HyperParameters, When, hyper
 from stages.methods.params.client_privacy import PANEL, PUBLIC_MASKS, UpdateBounds
 from stages.registry import RULES
 
 if TYPE_CHECKING:
     from stages.methods.averaging import Array
+
+
+_ADAPTIVE = When("--adaptive-clip", lambda params: params.adaptive_clip)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,12 +164,28 @@ class DpMeanRule(UpdateBounds, ServerStep):
         panel=PANEL,
     )
     clients: int = hyper(None, "Number of all clients.", symbol="N")
+    clip_quantile: float = hyper(
+        0.5, "The share of updates that the clip shall leave as they are.", symbol="γ", source="paper", panel=PANEL,
+        when=_ADAPTIVE,
+    )  # fmt: skip
+    clip_rate: float = hyper(
+        0.2, "Step size of the clip: C · exp(−η_C·(share within − γ)).", symbol="η_C", source="paper", panel=PANEL,
+        when=_ADAPTIVE,
+    )  # fmt: skip
+    count_noise: float = hyper(
+        0.05, "Noise of the share of updates within the clip; that of their number is σ_b = this times qN.",
+        symbol="σ_b/(qN)", source="paper", panel=PANEL, when=_ADAPTIVE,
+    )  # fmt: skip
 
     def check(self) -> None:
         super().check()
         self.require(0 < self.noise_multiplier < 1e6, "noise_multiplier", "above 0")
         self.require(0 < self.sampling_rate <= 1, "sampling_rate", "above 0 and at most 1")
         self.require(self.clients >= 1, "clients", "at least 1")
+        if self.adaptive_clip:
+            self.require(0 < self.clip_quantile < 1, "clip_quantile", "above 0 and below 1")
+            self.require(0 < self.clip_rate <= 10, "clip_rate", "above 0 and at most 10")
+            self.require(0 < self.count_noise < 1e6, "count_noise", "above 0")
 
     @property
     def expected_clients(self) -> float:
@@ -178,7 +197,9 @@ class DpMeanRule(UpdateBounds, ServerStep):
         """The clip, and a mask that is public; what a client chooses by its own update the server cannot know."""
         encoding = recipe.get("encode", {})
         masked = ("sparsify", "keep", "mask_seed") if encoding.get("sparsify") in PUBLIC_MASKS else ()
-        return {name: encoding[name] for name in ("clip_norm", *masked) if encoding.get(name) is not None}
+        return {
+            name: encoding[name] for name in ("clip_norm", "adaptive_clip", *masked) if encoding.get(name) is not None
+        }
 
 
 @RULES.register

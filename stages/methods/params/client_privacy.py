@@ -13,6 +13,7 @@ from stages.hyperparameters import HyperParameters, When, hyper
 
 PANEL = "Client-level privacy"
 Sparsify = Literal["rand-k", "moved-k", "own-top-k"]
+NEXT_CLIP = "next_clip_norm"  # among the parameters of a model: the clip of the round that begins from it
 PUBLIC_MASKS = ("rand-k", "moved-k")
 
 
@@ -22,6 +23,13 @@ class UpdateBounds(HyperParameters):
 
     clip_norm: float | None = hyper(
         None, "The whole update is clipped to this Euclidean length.", symbol="C", source="paper", panel=PANEL
+    )
+    adaptive_clip: bool = hyper(
+        False,
+        "The clip of a round is the one that its model states, which the server adapts to a quantile of the updates' "
+        "lengths, privately (Andrew et al. 2021); --clip-norm is that of the first round.",
+        panel=PANEL,
+        when=When("--clip-norm", lambda params: params.clip_norm is not None),
     )
     sparsify: Sparsify | None = hyper(
         None,

@@ -87,6 +87,11 @@ class DeltaEncoding(Encoder, UpdateBounds):
         for name in ("clip_norm", "least_clients"):
             if getattr(self, name) is None:
                 raise ValueError(f"--{name.replace('_', '-')} needs a value with --noise-multiplier")
+        if self.adaptive_clip:
+            raise ValueError(
+                "--adaptive-clip goes with noise that the server adds (aggregate --rule dp-mean): how many updates "
+                "were clipped has no share of the noise in the messages"
+            )
         if self.tell_examples or self.tell_steps:
             raise ValueError("--tell-examples and --tell-steps would send numbers without noise")
         self.require(0 < self.noise_multiplier < 1e6, "noise_multiplier", "above 0")
