@@ -56,6 +56,11 @@ class Output:
         """What the user must know although the work was done; on stderr, `--quiet` notwithstanding."""
         complain(f"warning: {text}")
 
+    def note(self, text: str) -> None:
+        """What the user may want to know before the work is done; on stderr, unless `--quiet`."""
+        if not self._quiet:
+            complain(text)
+
     @contextlib.contextmanager
     def progress(self, description: str) -> Iterator[Report]:
         """A bar on stderr while the block runs; nothing where stderr is no terminal."""

@@ -42,10 +42,20 @@ class FedDmEncoding(SurrogateSet):
     batch_size: int = hyper(
         256, "Real images of each class in a look.", symbol="B", source="paper", panel=_MATCHING, when=_BATCHED
     )
-    image_rate: float = hyper(
-        1.0, "Step size of the images' own descent.", symbol="τ", source="paper", panel=_MATCHING, when=_MATCHED
+    image_descent: Literal["sgd", "adam"] = hyper(
+        "sgd", "How the images move: sgd with momentum, or adam.", source="paper", panel=_MATCHING, when=_MATCHED
     )
-    image_momentum: float = hyper(0.5, "Its momentum, new each round.", source="paper", panel=_MATCHING, when=_MATCHED)
+    image_rate: float = hyper(
+        By("image_descent", {"sgd": 1.0, "adam": 0.1}), "Step size of the images' own descent.", symbol="τ",
+        source="paper", panel=_MATCHING, when=_MATCHED,
+    )  # fmt: skip
+    image_momentum: float = hyper(
+        0.5, "Its momentum, new each round.", source="paper", panel=_MATCHING,
+        when=When(
+            "--iterations above 0 and --image-descent sgd",
+            lambda params: params.iterations > 0 and params.image_descent == "sgd",
+        ),
+    )  # fmt: skip
     clip_norm: float | None = hyper(
         By("protection", {"DP": 5.0}), "A record's features, logits and count are clipped to this length together.",
         symbol="C", source="paper", panel=PANEL, when=WITH_DP,
