@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output
+from fedsynth_cli.cost import with_cost
 from fedsynth_cli.options import (
     Client,
     Device,
@@ -66,4 +67,4 @@ def train_generator(
             data, out, params=params, seed=seed, keep_at=numbers(keep_at, "--keep-at"), key=key, client=client,
             device=where, checkpoint_every=checkpoint_every, force=force, report=report,
         )  # fmt: skip
-    output.result(summary)
+    output.result(with_cost(summary, params, out, key, data))
