@@ -39,6 +39,6 @@ class VerificationError(FedsynthError):
 
 
 class IncompleteError(FedsynthError):
-    """An audit could not look at everything; nothing that it saw is wrong."""
+    """An audit could not look at everything, or nothing could be released: somebody else has to do something first."""
 
     exit_code = 6

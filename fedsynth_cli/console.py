@@ -36,7 +36,9 @@ class Output:
         """
         held = _held(summary)
         if held:
-            summary = {**summary, "held": held}
+            # The file that there is, not the one that there will be.
+            named = held if isinstance(summary["out"], list) else held[0]
+            summary = {**summary, "out": named, "held": held}
             self.warn(f"held, not sent: {', '.join(held)}. Let it leave with fedsynth release.")
         if self._json:
             sys.stdout.write(shown_json(json.dumps(summary, ensure_ascii=False)) + "\n")
@@ -49,12 +51,16 @@ class Output:
             return
         width = max(len(name) for name in summary)
         for name, value in summary.items():
-            text = ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
-            console.print(f"{name.replace('_', ' '):<{width}}  {text}", soft_wrap=True)
+            console.print(f"{name.replace('_', ' '):<{width}}  {_worded(value)}", soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """What the user must know although the work was done; on stderr, `--quiet` notwithstanding."""
         complain(f"warning: {text}")
+
+    def note(self, text: str) -> None:
+        """What the user may want to know before the work is done; on stderr, unless `--quiet`."""
+        if not self._quiet:
+            complain(text)
 
     @contextlib.contextmanager
     def progress(self, description: str) -> Iterator[Report]:
@@ -75,6 +81,13 @@ class Output:
         with Progress(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task(shown(description), total=None, text="")
             yield lambda done, total, text: bar.update(task, completed=done, total=total, text=shown(text))
+
+
+def _worded(value: Any) -> str:
+    """A value as a person writes it: `batched: fc1, fc2`."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_worded(one)}" for name, one in value.items())
+    return ", ".join(map(_worded, value)) if isinstance(value, list) else f"{value}"
 
 
 def _held(summary: Mapping[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ def try_neighbours(recipe: str, preset: str | None, settings: Sequence[str], out
     from stages.trials.neighbours import audit_neighbours
 
     with output.progress("neighbours") as report:
-        found = audit_neighbours(change(load_recipe(recipe, preset), settings, None), report=report)
+        found = audit_neighbours(change(load_recipe(recipe, preset, settings), settings, None), report=report)
     output.result(found.to_json(), lambda console: _show_neighbours(console, found))
     _raise(found.error)
 
@@ -35,7 +35,7 @@ def try_canaries(
     if delta is None:
         raise UsageError("--empirical needs --delta: an ε is claimed at a δ.")
     with output.progress("canaries") as report:
-        chosen = change(load_recipe(recipe, preset), settings, None)
+        chosen = change(load_recipe(recipe, preset, settings), settings, None)
         found = audit_empirically(chosen, delta=delta, canaries=canaries, report=report)
     output.result(found.to_json(), lambda console: _show_canaries(console, found))
     _raise(found.error)

@@ -50,8 +50,12 @@ def is_unused(path: Path, key: Key) -> bool:
 
 def read_charged(path: Path) -> list[list[dict[str, Any]]]:
     """The events of each reservation, whoever's key made them, without holding the ledger: for an audit."""
-    entries = chain.read(path, _is_entry).entries
-    return [list(fields["events"]) for fields in entries if fields["entry"] == "reserved"]
+    return [list(fields["events"]) for fields in read_reserved(path)]
+
+
+def read_reserved(path: Path) -> list[dict[str, Any]]:
+    """The reservations in their order, stage and events of each, without holding the ledger."""
+    return [dict(fields) for fields in chain.read(path, _is_entry).entries if fields["entry"] == "reserved"]
 
 
 def read_released(path: Path, key: Key) -> list[tuple[str, str]]:

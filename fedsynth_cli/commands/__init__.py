@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "synthesize": _CLIENT,
     "secagg": _CLIENT,
     "release": _CLIENT,
+    "budget": _CLIENT,
     "sign": _CLIENT,
     "receipt": _CLIENT,
     "init-model": _SERVER,
@@ -56,7 +57,7 @@ COMMANDS: dict[str, str] = {
 _made_with: dict[str, tuple[str, ...]] = {}
 
 # Commands with subcommands: their file has a function `group` beside.
-GROUPS = frozenset({"secagg", "receipt", "federate"})
+GROUPS = frozenset({"budget", "secagg", "receipt", "federate"})
 
 
 def load(name: str) -> Callable[..., None]:

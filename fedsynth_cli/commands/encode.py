@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output
+from fedsynth_cli.cost import with_cost
 from fedsynth_cli.options import Client, Device, Force, Gate, GivenOptions, Json, Key, Out, Quiet, gated, hyper_options
 from fedsynth_cli.urls import WRITTEN
 from stages.registry import ENCODERS
@@ -90,4 +91,4 @@ def encode(
             error_out=error_out, key=key,
             client=client, device=where, force=force, report=report,
         )  # fmt: skip
-    output.result(summary)
+    output.result(with_cost(summary, params, out, key, [source]))

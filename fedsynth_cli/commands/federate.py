@@ -223,7 +223,7 @@ def simulate(
 def _recipe(name: str, preset: str | None, setting: list[str] | None, rounds: int | None) -> Recipe:
     from stages.recipes.recipe import change, load_recipe
 
-    return change(load_recipe(name, preset), setting or [], rounds)
+    return change(load_recipe(name, preset, setting or []), setting or [], rounds)
 
 
 def _names(clients: str) -> tuple[str, ...]:

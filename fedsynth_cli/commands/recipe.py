@@ -81,7 +81,7 @@ def recipe(
         raise UsageError("--run: these tools look at files, so give a path. `fedsynth run` writes to a URL.")
     if style is None:
         raise UsageError("--format is missing: give make, dvc, snakemake or sh.")
-    chosen = change(load_recipe(name, preset), setting or [], rounds)
+    chosen = change(load_recipe(name, preset, setting or []), setting or [], rounds)
     swept = [target for target in chosen.sweep if target != "seed"]  # --seed says which
     if swept:
         fixed = " ".join(f"--set {target}=…" for target in swept)
@@ -120,7 +120,7 @@ def _show(output: Output, name: str | None, preset: str | None, setting: list[st
 
     if name is None:
         raise UsageError("recipe show: which? Give a recipe's name; `fedsynth recipe list` shows them all.")
-    chosen = change(load_recipe(name, preset), setting or [], rounds)
+    chosen = change(load_recipe(name, preset, setting or []), setting or [], rounds)
 
     def show(console: Console) -> None:
         console.print(f"{chosen.name}: {chosen.about}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from artifacts.errors import UsageError
+from artifacts.errors import IncompleteError, UsageError
 from fedsynth_cli.console import Output, human_bytes, stdout_console, table
 from fedsynth_cli.naming import shown
 from fedsynth_cli.options import Force, Json, Quiet
@@ -42,7 +42,8 @@ def release(
     """Show what would leave, and let it: by the rules of policy.yaml, or by a person's yes.
 
     What the rules allow leaves at once. Of the rest a person is asked, or says --yes or --reject. Where policy.yaml
-    is in private/, or a stage was called with --gate, everything that leaves waits here first.
+    is in private/, or a stage was called with --gate, everything that leaves waits here first. Where files wait and
+    none of them left, the exit code is 6; with --list it is 0.
 
     Example: fedsynth release clients/00
 
@@ -75,6 +76,13 @@ def release(
             row |= _ask(one, force=force)
     summary = {"files": rows, "waiting": sum(row["decision"] == "waiting" for row in rows)}
     output.result(summary, lambda console: _show(console, rows))
+    if rows and summary["waiting"] == len(rows) and not only_list:
+        error = IncompleteError(
+            f"nothing was released: {len(rows)} {'file waits' if len(rows) == 1 else 'files wait'}. A person says "
+            "--yes or --reject, or a rule in policy.yaml lets them leave."
+        )
+        error.is_told = True
+        raise error
 
 
 def _decide(one: Waiting, *, approved: bool, seen: bool | None, force: bool) -> dict[str, Any]:

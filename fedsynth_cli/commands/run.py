@@ -85,8 +85,10 @@ def run(
     from stages.recipes.sweep import run_sweep, with_sweep
 
     output = Output(as_json=json, quiet=quiet)
-    found = load_recipe(recipe, preset)
+    found = load_recipe(recipe, preset, setting or [])
     chosen = change(with_sweep(found, sweep or [], target), setting or [], rounds)
+    if found.by_size is not None:
+        output.note(f"preset {found.by_size}, by the size of the images; fedsynth recipe show says what it sets.")
     for text in chosen.left_out[len(found.left_out) :]:
         output.warn(f"{text}.")
     if target is not None and not chosen.sweep:

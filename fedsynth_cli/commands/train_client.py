@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output
+from fedsynth_cli.cost import with_cost
 from fedsynth_cli.options import Client, Device, Force, GivenOptions, Json, Key, Out, Quiet, Seed, hyper_options
 from fedsynth_cli.urls import WRITTEN
 from stages.registry import ALGORITHMS
@@ -56,4 +57,4 @@ def train_client(
             model, data, out, params=params, seed=seed, client=client, state=state, server_state=server_state,
             state_out=state_out, key=key, device=where, force=force, report=report,
         )  # fmt: skip
-    output.result(summary)
+    output.result(with_cost(summary, params, out, key, data))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output
+from fedsynth_cli.cost import with_cost
 from fedsynth_cli.options import (
     Client,
     Device,
@@ -52,14 +53,18 @@ def train_generator(
     Example: fedsynth train-generator private/data.parquet -o private/generator.safetensors
     Example: fedsynth train-generator data.parquet --target-epsilon 10 --delta 1e-5 --sampling-rate 0.1 -o g.safetensors
     """
+    from stages.data.dataset_images import describe_dataset
     from stages.train_generator import train_generator as stage
 
     output = Output(as_json=json, quiet=quiet)
     where: Any = device
     params = given.resolve(GENERATORS)
+    about = describe_dataset(data[0]).metadata.params
+    for warning in params.warnings(min(about["height"], about["width"])):
+        output.warn(f"{warning}.")
     with output.progress("train-generator") as report:
         summary = stage(
             data, out, params=params, seed=seed, keep_at=numbers(keep_at, "--keep-at"), key=key, client=client,
             device=where, checkpoint_every=checkpoint_every, force=force, report=report,
         )  # fmt: skip
-    output.result(summary)
+    output.result(with_cost(summary, params, out, key, data))

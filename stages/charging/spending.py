@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -227,5 +228,20 @@ def _check(
     )
     raise BudgetError(
         f"the budget of ε {budget.epsilon:g} at δ {budget.delta:g} per {budget.unit} does not allow this: {now:.3f} is "
-        f"spent, and it would become {then:.3f}. {offer} Nothing was read."
+        f"spent, and it would become {then:.3f}. {_why(budget, before, events)}{offer} Nothing was read."
+    )
+
+
+def _why(budget: Budget, before: Sequence[Sequence[PrivacyEvent]], events: Sequence[PrivacyEvent]) -> str:
+    """How the two numbers of a refusal go together: they are no sums of what each training says about itself."""
+    alone = budget.spent([list(events)])
+    asked = ", ".join(f"σ {e.noise_multiplier:g}, q {e.sampling_rate:g}, {e.steps:,} steps" for e in events)
+    if math.isinf(alone):
+        return f"Its noise ({asked}) does not protect a {budget.unit}: that costs ∞. "
+    price = f"Alone it costs {alone:.3f} ({asked}), at the budget's δ, whatever --delta says. "
+    if not any(before):
+        return price
+    return (
+        f"{price}One release is counted exactly; several that follow one another are added up at one Rényi order, "
+        f"here {budget.order:g}, which can cost more than the sum of their prices. fedsynth budget show lists what was charged. "
     )

@@ -46,6 +46,19 @@ def load_folder(folder: Path, form: Form) -> tuple[LabelledImages, LabelledImage
     return train, _read(test_folder, test_classes, classes, outermost, form)
 
 
+def first_image(folder: Path) -> NDArray[np.uint8]:
+    """The first of the training images, without reading the others."""
+    outermost = folder.resolve()
+    inner = folder / "train" if (folder / "train").is_dir() else folder
+    for name in _class_folders(inner, outermost):
+        for file in _visible(inner / name, outermost):
+            try:
+                return read_image(limits.read_bytes(file, limits.FILE))
+            except (ValueError, OSError) as error:
+                raise InputError(f"{file}: {error}.") from error
+    raise InputError(f"{folder}: no image in it.")
+
+
 def _class_folders(folder: Path, outermost: Path) -> list[str]:
     entries = _visible(folder, outermost)
     for entry in entries:

@@ -31,6 +31,11 @@ class NamedSource(HyperParameters):
         """Those of the options --root, --download and --emnist-split that it has a use for."""
         return frozenset()
 
+    @property
+    def shape(self) -> tuple[int, int, int] | None:
+        """Channels, height and width, if they are known without the data: presets for a size are chosen by them."""
+        return None
+
     def read(self, asked: SourceRequest) -> tuple[LabelledImages, LabelledImages | None]:
         """The training images in the form that was asked for, and the test images if there are some of their own."""
         raise NotImplementedError

@@ -85,6 +85,15 @@ def load_parquet(
     return whole[0], whole[1] if test is not None else None, origins
 
 
+def first_image(path: Path, column: str) -> NDArray[np.uint8]:
+    """The first of the training images, without reading the others."""
+    files, _ = _find(path)
+    for file, found, data in foreign_parquet.frames("rows", files[:1], Columns(image=column).asked()):
+        if found["sizes"]:
+            return _image(bytes(data[: found["sizes"][0]]), f"{file}, column {column!r}, row {found['row']}")
+    raise InputError(f"{files[0]}: it holds no images.")
+
+
 def _files(folder: Path) -> list[Path]:
     return sorted(file for file in folder.glob("*.parquet") if not file.name.startswith("."))
 

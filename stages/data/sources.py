@@ -19,10 +19,12 @@ from artifacts.storage.fetched import fetched
 from artifacts.storage.url import is_url
 from stages.data.attributes import parse_attributes
 from stages.data.conform import Form
+from stages.data.folder_source import first_image as first_in_folder
 from stages.data.folder_source import load_folder
 from stages.data.images import LabelledImages
 from stages.data.named_source import NamedSource, SourceRequest
 from stages.data.parquet_source import Columns, is_parquet, load_parquet
+from stages.data.parquet_source import first_image as first_in_parquet
 from stages.registry import SOURCES
 
 _PARQUET_OPTIONS = {"--id-column", "--unit-column", "--by", "--image-column", "--label-column"}
@@ -117,6 +119,28 @@ def load(
         return Source(train, test, origins, read_by)
     except ValueError as error:
         raise InputError(f"{source}: {error}.") from error
+
+
+def first_shape(section: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    """Channels, height and width of the images, by the first one; None where only reading them all can say.
+
+    `section` is what a recipe says about `partition`: the source, and the form in which its images are wanted.
+    """
+    source, column = str(section.get("source")), section.get("image_column") or "image"
+    shape: tuple[int, ...] | None
+    if source in SOURCES.words:
+        named: NamedSource = SOURCES.from_mapping({"source": source})
+        shape = named.shape
+    else:
+        try:
+            path = _existing(source)
+            shape = (first_in_parquet(path, str(column)) if is_parquet(path) else first_in_folder(path)).shape
+        except (InputError, UsageError):  # reading all of it says what is wrong
+            return None
+    size, channels = section.get("image_size"), section.get("channels")
+    if shape is None or not isinstance(size, int | None) or not isinstance(channels, int | None):
+        return None
+    return channels or shape[0], size or shape[1], size or shape[2]
 
 
 def plugin_of(source: str) -> dict[str, str]:

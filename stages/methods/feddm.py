@@ -57,7 +57,9 @@ def match(
     Where the data's [h; z] were clipped to the length `longest` the images' are, too: Eq. 9 compares like with like.
     """
     origin = start_weights(module)
-    descent = ImageDescent(start.images, rate=params.image_rate, momentum=params.image_momentum)
+    descent = ImageDescent(
+        start.images, rate=params.image_rate, momentum=params.image_momentum, descent=params.image_descent
+    )
     rows = {label: _rows_of(label, start.labels) for label in start.classes()}
     for look in range(1, params.iterations + 1):
         weights = drawn_weights(origin, params.rho, generator)

@@ -71,7 +71,9 @@ def approximate(
     A trajectory that leaves the radius ends early. The accesses that it would have made are not made up for: their
     numbers stay unused. `beginning` gives the weights at which each walk begins; without it they are the module's.
     """
-    descent = ImageDescent(start.images, rate=params.image_rate, momentum=params.image_momentum)
+    descent = ImageDescent(
+        start.images, rate=params.image_rate, momentum=params.image_momentum, descent=params.image_descent
+    )
     groups: list[int | None] = list(start.classes()) if params.match == "class" else [None]
     own = start_weights(module)
     looks = Looks(real_gradient, own, groups)

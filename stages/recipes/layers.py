@@ -10,6 +10,7 @@ begins: all its own values go over it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -21,6 +22,7 @@ from artifacts.formats.plain_data import read_mapping
 
 _FOLDER = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".toml")
+_SIZE = re.compile(r"(\d{1,4})x\1", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,17 @@ def _layers(path: Path, preset: str | None, seen: tuple[Path, ...]) -> tuple[lis
 
 def presets_of(path: Path) -> list[str]:
     return _presets(path)
+
+
+def preset_for(path: Path, side: int) -> str | None:
+    """The recipe's own preset for images of this size: of those that are called 28x28 and the like, the largest."""
+    own = _own_presets(path, read_mapping(path))
+    sides = {name: int(found[1]) for name in own if (found := _SIZE.fullmatch(str(name)))}
+    return max((name for name in sides if sides[name] <= side), key=sides.__getitem__, default=None)
+
+
+def has_sizes(path: Path) -> bool:
+    return any(_SIZE.fullmatch(str(name)) for name in _own_presets(path, read_mapping(path)))
 
 
 def _presets(path: Path, seen: tuple[Path, ...] = ()) -> list[str]:

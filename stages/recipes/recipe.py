@@ -16,7 +16,7 @@ from artifacts.formats.plain_data import dump_yaml, parse_yaml
 from stages.catalogue import DECLARED
 from stages.plugins import require
 from stages.recipes.expressions import evaluated, is_expression
-from stages.recipes.layers import RecipeLayer, layers, presets_of, recipe_path, suggested
+from stages.recipes.layers import RecipeLayer, has_sizes, layers, preset_for, presets_of, recipe_path, suggested
 from stages.recipes.params_file import plugins_in
 
 STAGES = (*DECLARED, "evaluate", "plateau")
@@ -54,7 +54,7 @@ class Recipe:
     them out as a table (`table`).
 
     `origins` says where each value is from, by its name in `--set`, and `left_out` which inherited ones have no effect
-    beside the others, and why.
+    beside the others, and why. `by_size` is the preset that was taken because of the images' size.
 
     `plugins` are what the recipe needs beside fedsynth, by name and digest; in a file, paths or names of distributions.
     """
@@ -75,6 +75,7 @@ class Recipe:
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     origins: Mapping[str, Origin] = field(default_factory=dict, compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
+    by_size: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.rounds, int) or isinstance(self.rounds, bool) or self.rounds < 1:
@@ -154,15 +155,29 @@ def presets(name: str) -> list[str]:
     return presets_of(recipe_path(name))
 
 
-def load_recipe(name: str, preset: str | None = None) -> Recipe:
-    """A recipe by its name, or from a YAML or TOML file."""
+def load_recipe(name: str, preset: str | None = None, settings: Sequence[str] = ()) -> Recipe:
+    """A recipe by its name, or from a YAML or TOML file.
+
+    Without a preset, one of those for sizes (`28x28`) is taken if the images are as large: those of the recipe's own
+    source, or of the source that `settings`, what `--set` says, put in its place.
+    """
     path = recipe_path(name)
+    by_size = None
+    if preset is None and settings and has_sizes(path):
+        preset = by_size = _by_size(path, change(load_recipe(name), settings, None))
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = {}
     for rank, layer in enumerate(layers(path, preset)):
         _put_over(values, origins, layer, rank)
     values["plugins"] = tuple(plugins_in(values, path))
-    return without_idle(replace(recipe_of(values, path), origins=origins))
+    return without_idle(replace(recipe_of(values, path), origins=origins, by_size=by_size))
+
+
+def _by_size(path: Path, recipe: Recipe) -> str | None:
+    from stages.data.sources import first_shape  # which reads an image
+
+    shape = first_shape(recipe.section("partition"))
+    return None if shape is None else preset_for(path, min(shape[1:]))
 
 
 def _put_over(values: dict[str, Any], origins: dict[str, Origin], layer: RecipeLayer, rank: int) -> None:

@@ -14,6 +14,7 @@ from artifacts.places import RunFolder
 from artifacts.writing import atomic, locks, scratch
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.workers import Workers
+from stages.recipes.fit import check_fit
 from stages.recipes.perform import perform
 from stages.recipes.phases import plateau_of, resolved, waits
 from stages.recipes.plan import check, partition_step, plan
@@ -48,6 +49,7 @@ def begin(recipe: Recipe, out: Path, seed: int) -> list[Step]:
     _claim(RunFolder(out), recipe, seed)
     scratch.sweep_below(out)
     if not (out / PARTITION_RECORD).exists():
+        check_fit(recipe)
         perform(partition_step(recipe, seed), out)
     if waits(recipe):
         return [step for step in plan(resolved(recipe, {}), clients_of(out), seed) if step.round <= 1]

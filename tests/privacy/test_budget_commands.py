@@ -178,3 +178,42 @@ def test_with_a_budget_nothing_leaves_without_noise(tmp_path, fedsynth, fedsynth
     assert not message.exists() and not (mine / "egress.jsonl").exists()
     budget.unlink()
     fedsynth_json("encode", model, update, "-o", message)
+
+
+def test_after_a_training_it_says_what_is_spent_and_left(fedsynth, fedsynth_json, key, data):
+    limit = 3 * alone().pld
+    write_budget(key, budget_text(limit))
+    code, out, _ = fedsynth("train-generator", data, *TRAIN, "-o", data.with_name("generator.safetensors"))
+    assert code == 0
+    said = dict(line.split("  ", 1) for line in out.splitlines())
+    said = {name: value.strip() for name, value in said.items()}
+    spent = f"{alone().pld:.3f}"
+    assert (said["epsilon"], said["epsilon in all"]) == (spent, f"{spent} per record")
+    assert said["budget left"] == f"{limit - alone().pld:.3f}"
+    shown = fedsynth_json("budget", "show", data)
+    assert [(one["stage"], one["epsilon"]) for one in shown["charges"]] == [("train-generator", spent)]
+    assert shown["budget_left"] == said["budget left"] and "q 0.2" in shown["charges"][0]["mechanism"]
+
+
+def test_without_a_budget_a_delta_is_needed(fedsynth, fedsynth_json, key, data):
+    code, _, err = fedsynth("budget", "show", key.parent)
+    assert code == 2 and "--delta" in err
+    assert fedsynth_json("budget", "show", key.parent.parent, "--delta", "1e-5")["epsilon_in_all"] == "0"
+    out = data.with_name("generator.safetensors")
+    told = fedsynth_json("train-generator", data, *TRAIN, "-o", out)
+    assert "no δ was given" in told["epsilon"]
+    shown = fedsynth_json("budget", "show", key.parent, "--delta", "1e-5")
+    assert shown["epsilon_in_all"] == f"{alone().pld:.3f} per record"
+    write_budget(key, budget_text(1.0))
+    assert fedsynth("budget", "show", key.parent, "--delta", "1e-6")[0] == 2
+    assert fedsynth("budget", "show", key.parents[2], "--delta", "1e-6")[0] == 3
+
+
+def test_a_refusal_explains_its_numbers(fedsynth, key, data):
+    write_budget(key, budget_text(1.5 * alone().pld))
+    assert fedsynth("train-generator", data, *TRAIN, "-q", "-o", data.with_name("a.safetensors"))[0] == 0
+    again = [*TRAIN, "--delta", "1e-3", "--batch-size", "9"]
+    code, _, err = fedsynth("train-generator", data, *again, "-o", data.with_name("b.safetensors"))
+    assert code == 4
+    assert f"Alone it costs {alone().pld:.3f} (σ 1, q 0.2, 3 steps), at the budget's δ, whatever --delta says" in err
+    assert "added up at one Rényi order" in err and "fedsynth budget show" in err

@@ -8,8 +8,8 @@ from stages.policy import read_policy
 MESSAGES = "rules:\n  - kinds: [message]\n    disclosures: [update]\n    epsilon: .inf\n"
 
 
-def decided(fedsynth_json, client):
-    return [(row["decision"], row["policy"]) for row in fedsynth_json("release", client.root)["files"]]
+def decided(fedsynth_json, client, *options):
+    return [(row["decision"], row["policy"]) for row in fedsynth_json("release", client.root, *options)["files"]]
 
 
 def test_a_rule_lets_a_file_leave(client, message, fedsynth_json):
@@ -31,7 +31,7 @@ def test_a_rule_lets_a_file_leave(client, message, fedsynth_json):
 )
 def test_what_no_rule_allows_waits(client, message, fedsynth_json, rule, why):
     client.rules(f"delta: 1.0e-5\nrules:\n  - {rule}\n")
-    ((decision, words),) = decided(fedsynth_json, client)
+    ((decision, words),) = decided(fedsynth_json, client, "--list")
     assert decision == "waiting" and why in words and client.entries() == []
 
 

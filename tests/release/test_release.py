@@ -26,7 +26,7 @@ def test_behind_a_policy_everything_waits(client, message, fedsynth_json):
     assert client.names("outbox") == [] and client.names("pending") == ["message.safetensors"]
     assert client.entries() == []
     assert (client.root / "pending").stat().st_mode & 0o077 == 0
-    (row,) = fedsynth_json("release", client.root)["files"]
+    (row,) = fedsynth_json("release", client.root, "--list")["files"]
     assert (row["decision"], row["kind"], row["epsilon"]) == ("waiting", "message", "∞")
     assert row["disclosures"] == ["update"] and row["policy"] == "no rule for a message"
     assert client.names("pending") == ["message.safetensors"]
@@ -102,9 +102,17 @@ class Terminal(io.StringIO):
 def test_a_person_at_the_terminal_is_asked(client, message, fedsynth, monkeypatch, typed, decision, picked):
     monkeypatch.setattr("sys.stdin", Terminal(typed))
     code, out, _ = fedsynth("release", client.root)
-    assert code == 0 and decision.split(",")[0].split()[0] in out
+    assert code == (6 if decision == "waiting" else 0) and decision.split(",")[0].split()[0] in out
     assert [entry.picked for entry in client.entries()] == ([] if picked is None else [picked])
     assert message.exists() == (decision == "waiting")
+
+
+def test_a_pipeline_sees_that_nothing_was_released(client, message, fedsynth):
+    code, out, err = fedsynth("release", client.root, "--json")
+    assert code == 6 and "nothing was released: 1 file waits" in err
+    assert json.loads(out)["waiting"] == 1, "one object, the result"
+    assert fedsynth("release", client.root, "--yes", "--not-seen-private")[0] == 0
+    assert fedsynth("release", client.root)[0] == 0, "nothing waits any more"
 
 
 def test_to_list_decides_nothing(client, message, fedsynth):
@@ -223,7 +231,7 @@ def test_a_sheet_shows_the_images(client, forge, fedsynth_json):
     images = np.linspace(-1, 1, 4 * 64, dtype=np.float32).reshape(4, 1, 8, 8)
     tensors = {"images": images, "labels": np.array([0, 1, 2, 2])}
     forge.write_tensors(client.outbox("surrogate.safetensors"), tensors, kind="surrogate", round=1)
-    (row,) = fedsynth_json("release", client.root)["files"]
+    (row,) = fedsynth_json("release", client.root, "--list")["files"]
     sheet = Path(row["sheets"][0])
     assert sheet.is_relative_to(client.root / "private") and sheet.read_bytes().startswith(b"\x89PNG")
 
@@ -242,6 +250,7 @@ def test_stages_say_that_a_file_is_held(client, fedsynth, forge, tmp_path, monke
     tensors_file.write(update, tensors_file.read(model).tensors, about)
     code, out, err = fedsynth("encode", model, update, "-o", client.outbox())
     assert code == 0 and "held, not sent" in err and str(client.pending()) in out
+    assert str(client.outbox()) not in out, "the file that there is, not the one that there will be"
     (client.root / "private/policy.yaml").unlink()
     code, _, _ = fedsynth("encode", model, update, "--gate", "-o", client.outbox("other.safetensors"))
     assert code == 0 and client.names("outbox") == [] and len(client.names("pending")) == 2

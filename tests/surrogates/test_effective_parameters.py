@@ -7,7 +7,8 @@ from stages.methods.params.fedlap import FedLapEncoding, FedLapOptimisation
 from stages.registry import ENCODERS, RULES
 
 DP = {"noise_multiplier": 1.0, "sampling_rate": 0.3}
-COMMON = {"method", "images_per_class", "classes", "init", "tell_examples", "image_rate", "image_momentum"}
+MOVES = {"image_descent", "image_rate", "image_momentum"}
+COMMON = {"method", "images_per_class", "classes", "init", "tell_examples"} | MOVES
 GRADIENTS = COMMON | {
     "batch_size", "radius", "trajectories", "points", "batches", "image_steps", "model_steps", "distance", "match",
     "calibrate", "learning_rate", "lr_schedule", "targets", "begin",
@@ -30,8 +31,10 @@ BY_ROWS, RADIUS = {"rows"}, {"radius_steps", "radius_examples"}
         (FedDmEncoding(**DP), FEATURES | EVENT | {"count_share"}),
         (
             FedDmEncoding(iterations=0, init="real"),
-            FEATURES - {"image_rate", "image_momentum", "steps_per_look"} | {"least_images"},
+            FEATURES - MOVES - {"steps_per_look"} | {"least_images"},
         ),
+        (FedDmEncoding(image_descent="adam"), FEATURES - {"image_momentum"} | {"batch_size", "least_images"}),
+        (FedLapEncoding(**DP, image_descent="adam"), GRADIENTS - {"image_momentum"} | BY_ROWS | EVENT | {"mse_weight"}),
         (
             FedLapOptimisation(radius=1.0),
             {
@@ -57,6 +60,8 @@ def test_what_had_an_effect_is_stated(params, stated):
     [
         (FedLapEncoding(), "classes", "own"),
         (FedLapEncoding(**DP), "classes", "all"),
+        (FedLapEncoding(), "image_rate", 1.0),
+        (FedDmEncoding(image_descent="adam"), "image_rate", 0.1),
         (FedLapEncoding(), "mse_weight", 0.1),
         (FedLapEncoding(**DP), "clip_norm", 1.0),
         (FedDmEncoding(**DP), "clip_norm", 5.0),

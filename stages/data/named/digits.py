@@ -21,6 +21,10 @@ class Digits(NamedSource):
 
     source: Literal["digits"] = hyper("digits", "digits: 8×8, nothing is downloaded")
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return 1, 8, 8
+
     def read(self, asked: SourceRequest) -> tuple[LabelledImages, None]:
         from sklearn.datasets import load_digits
 

@@ -23,6 +23,10 @@ class TorchvisionSet(NamedSource):
     def takes(self) -> frozenset[str]:
         return frozenset({"--root", "--download", *(["--emnist-split"] if self.source == "emnist" else [])})
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (3, 32, 32) if self.source.startswith("cifar") else (1, 28, 28)
+
     def read(self, asked: SourceRequest) -> tuple[LabelledImages, LabelledImages]:
         if asked.root is None:
             name, needs = self.source, FOLDERS[self.source]

@@ -42,10 +42,20 @@ class FedDmEncoding(SurrogateSet):
     batch_size: int = hyper(
         256, "Real images of each class in a look.", symbol="B", source="paper", panel=_MATCHING, when=_BATCHED
     )
-    image_rate: float = hyper(
-        1.0, "Step size of the images' own descent.", symbol="τ", source="paper", panel=_MATCHING, when=_MATCHED
+    image_descent: Literal["sgd", "adam"] = hyper(
+        "sgd", "How the images move: sgd with momentum, or adam.", source="paper", panel=_MATCHING, when=_MATCHED
     )
-    image_momentum: float = hyper(0.5, "Its momentum, new each round.", source="paper", panel=_MATCHING, when=_MATCHED)
+    image_rate: float = hyper(
+        By("image_descent", {"sgd": 1.0, "adam": 0.1}), "Step size of the images' own descent.", symbol="τ",
+        source="paper", panel=_MATCHING, when=_MATCHED,
+    )  # fmt: skip
+    image_momentum: float = hyper(
+        0.5, "Its momentum, new each round.", source="paper", panel=_MATCHING,
+        when=When(
+            "--iterations above 0 and --image-descent sgd",
+            lambda params: params.iterations > 0 and params.image_descent == "sgd",
+        ),
+    )  # fmt: skip
     micro_batch: int | None = hyper(
         None, "Images in a pass of the network, real or synthetic, where fewer than a look's are to be in memory.",
         panel=EFFORT, when=_MATCHED,

@@ -63,6 +63,8 @@ class GeneratorTraining(Effort):
 
     samplers: ClassVar[Mapping[str, int]] = {}
     libraries: ClassVar[tuple[str, ...]] = ()
+    small_up_to: ClassVar[int | None] = 16
+    """The largest side, in pixels, of which the scale `small` makes readable images; None: any."""
 
     family: str = hyper("", "Kind of generator.", source="paper")
     scale: Literal["small", "paper"] = hyper(
@@ -103,6 +105,16 @@ class GeneratorTraining(Effort):
         self.require(self.learning_rate > 0, "learning_rate", "above 0")
         self.require(0 <= self.ema_decay < 1, "ema_decay", "from 0 up to, not including, 1")
         self.require(self.noise_multiplicity >= 1, "noise_multiplicity", "at least 1")
+
+    def warnings(self, side: int) -> list[str]:
+        """What to know before a training on images of this size."""
+        most = self.small_up_to
+        if self.scale != "small" or most is None or side <= most:
+            return []
+        return [
+            f"--scale small of --family {self.family} is made for images of 8×8; of {side} pixels they are hardly "
+            "readable. Take --family vae, or --scale paper and hours"
+        ]
 
     def build(self, shape: ImageShape) -> Generator:
         """The family, ready to train or to sample. Raises `ValueError` where it cannot make such images."""

@@ -55,8 +55,20 @@ class SurrogateSet(Encoder, RoundPrivacy, PrivateMicroBatch):
         source="paper",
         panel=_SET,
     )
-    image_rate: float = hyper(1.0, "Step size of the images' own descent.", symbol="τ", panel=_SET)
-    image_momentum: float = hyper(0.5, "Its momentum, new each round.", source="paper", panel=_SET)
+    image_descent: Literal["sgd", "adam"] = hyper(
+        "sgd",
+        "How the images move: sgd with momentum, whose step size depends on the network and the images' size; or adam, "
+        "whose steps are about --image-rate for every pixel (real ones lie in −1…1), whatever the network.",
+        source="paper",
+        panel=_SET,
+    )
+    image_rate: float = hyper(
+        By("image_descent", {"sgd": 1.0, "adam": 0.1}), "Step size of the images' own descent.", symbol="τ", panel=_SET
+    )
+    image_momentum: float = hyper(
+        0.5, "Its momentum, new each round.", source="paper", panel=_SET,
+        when=When("--image-descent sgd", lambda params: params.image_descent == "sgd"),
+    )  # fmt: skip
 
     @property
     def accesses(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from stages.hyperparameters import By, hyper
 from stages.methods.params.generator import (
@@ -27,6 +27,8 @@ _PANEL = "vae"
 @dataclass(frozen=True, kw_only=True)
 class VaeTraining(GeneratorTraining):
     """An encoder and a decoder with a Gaussian code between them."""
+
+    small_up_to: ClassVar[int | None] = None
 
     family: Literal["vae"] = hyper("vae", "vae: β-VAE, the paper's for dSprites.", source="paper")
     steps: int | None = steps_of(small=600)
