@@ -29,7 +29,7 @@ from stages.generators.file import class_counts_of, described, facts_of, read_ge
 from stages.generators.review import reviewed_rows
 from stages.methods.labels import apportioned, labels_of, parsed_labels
 from stages.methods.params.generator import GeneratorTraining
-from stages.methods.params.synthesis import Synthesis
+from stages.methods.params.synthesis import Synthesis, learnt_classes
 from stages.nets.generator_params import ImageShape
 from stages.pictures.contact_sheet import contact_sheets
 
@@ -137,13 +137,20 @@ def synthesize(
     }
 
 
+def _weights(params: Synthesis, source: TensorArtifact, num_classes: int) -> list[int]:
+    """In proportion to what images are made of each class."""
+    if params.labels == "frequency":
+        return [int(count) for count in class_counts_of(source, num_classes)]
+    learnt = source.tensors[str(learnt_classes(params.family))].tolist() if params.labels == "learnt" else []
+    # One that learnt nothing, because of its noise, makes images of noise: of all classes alike.
+    return [int(known > 0) for known in learnt] if any(learnt) else [1] * num_classes
+
+
 def _labels(params: Synthesis, source: TensorArtifact, class_names: Sequence[str]) -> NDArray[np.int64]:
     """The label of each image, in order of classes, or in the order given."""
     if params.label_list is None:
         assert params.count is not None  # Synthesis checked it
-        by_frequency, classes = params.labels == "frequency", len(class_names)
-        seen = class_counts_of(source, classes).tolist() if by_frequency else [1] * classes
-        return labels_of(apportioned(seen, params.count))
+        return labels_of(apportioned(_weights(params, source, len(class_names)), params.count))
     try:
         labels = parsed_labels(params.label_list, class_names)
     except ValueError as error:

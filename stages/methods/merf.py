@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from stages.methods.draws import Draw, Draws
 from stages.methods.generator_training import Part, Weights
 from stages.methods.image_rows import ImageRows
-from stages.methods.params.merf import MerfTraining
+from stages.methods.params.merf import LEARNT_CLASSES, MerfTraining
 from stages.nets.generator_params import ImageShape
 from stages.nets.stateless import call, initial_parts, part_of
 from stages.nets.vae_net import VaeDecoder
@@ -47,6 +47,7 @@ class Merf:
             )
         self.parts = (Part(name="merf", losses=self.losses, sees_images=False),)
         self.kept: dict[str, Tensor] = {f"merf.{name}": tensor for name, tensor in self._decoder.named_parameters()}
+        self.kept[LEARNT_CLASSES] = torch.empty(shape.num_classes, device="meta")
         code = Draw(law="normal", shape=(self._latent,))
         self.draws: Mapping[str, Draw] = {"code": code, "another code": code}
 
@@ -104,7 +105,9 @@ class Merf:
         return {_MEANS: (means * present[:, None]).float()}
 
     def finished(self, weights: Weights, _images: ImageRows, _labels: Tensor) -> dict[str, Tensor]:
-        return {name: weights[name] for name in self.kept}
+        """The generator, and which classes had a mean to match: ones and zeros."""
+        decoder = {name: weights[name] for name in self.kept if name != LEARNT_CLASSES}
+        return {**decoder, LEARNT_CLASSES: weights[_MEANS].any(1).float()}
 
     @torch.no_grad()
     def sample(

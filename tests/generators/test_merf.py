@@ -9,10 +9,13 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
 from artifacts.formats import tensors_file
+from stages.data.dataset_images import load_dataset
 from stages.data.images import to_pixels
 from stages.methods.merf import COUNT_SHARE, Merf
+from stages.methods.params.synthesis import Synthesis
 from stages.nets.generator_params import ImageShape
 from stages.registry import GENERATORS
+from stages.synthesize import synthesize
 from stages.train_generator import train_generator
 
 SHAPE = ImageShape(channels=1, height=8, width=8, num_classes=10)
@@ -151,3 +154,23 @@ def test_the_sums_have_the_noise_that_the_event_states(client, quick, monkeypatc
 def test_what_has_no_meaning_for_it_is_refused(values, said):
     with pytest.raises(ValueError, match=said):
         GENERATORS.from_mapping({"family": "merf", **values})
+
+
+def test_images_are_of_the_classes_that_were_learnt(tmp_path, digits, quick, make_client):
+    """Under noise too: the client has threes and fives, thirty of each, far above the noise of a count."""
+    data = make_client(tmp_path, digits.take(np.flatnonzero(np.isin(digits.labels, [3, 5]))[:60]))
+    generator, out = data.with_name("merf.safetensors"), data.with_name("synthetic.parquet")
+    # σ/f = 0.33 for a count, whose threshold is 1.0: about thirty is 80 of its standard deviations above. The other
+    # eight exceed it with a chance of 0.1% each: they may or may not be there.
+    params = quick("merf", steps=2, noise_multiplier=0.1, data_fraction=1.0)
+    train_generator([data], generator, params=params, seed=0)
+    learnt = np.flatnonzero(tensors_file.read(generator).tensors["learnt_classes"])
+    assert {3, 5} <= set(learnt.tolist())
+    wanted = Synthesis(family="merf", private=True, count=20, labels="learnt")
+    synthesize(generator, out, params=wanted, seed=0)
+    assert set(load_dataset(out).content.labels.tolist()) == set(learnt.tolist())
+
+
+def test_other_families_do_not_say_what_they_learnt():
+    with pytest.raises(ValueError, match="--labels learnt goes with --family merf"):
+        Synthesis(family="vae", count=3, labels="learnt")

@@ -58,11 +58,12 @@ class GeneratorTraining(Effort):
 
     `samplers` are the ways to draw an image in several steps, each with its usual number of steps, the default one
     first; none where one step does. `libraries` beyond torch decide about the result, so that files name their
-    versions.
+    versions. `learnt_classes` names the tensor of a family that knows which classes it can make.
     """
 
     samplers: ClassVar[Mapping[str, int]] = {}
     libraries: ClassVar[tuple[str, ...]] = ()
+    learnt_classes: ClassVar[str | None] = None
     small_up_to: ClassVar[int | None] = 16
     """The largest side, in pixels, of which the scale `small` makes readable images; None: any."""
 

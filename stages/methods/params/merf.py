@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from stages.hyperparameters import By, hyper
 from stages.methods.params.generator import (
@@ -21,6 +21,7 @@ from stages.registry import GENERATORS
 if TYPE_CHECKING:
     from stages.methods.merf import Merf
 
+LEARNT_CLASSES = "learnt_classes"
 _PANEL = "merf"
 
 
@@ -28,6 +29,8 @@ _PANEL = "merf"
 @dataclass(frozen=True, kw_only=True)
 class MerfTraining(GeneratorTraining):
     """A generator whose random features have the classes' means. The images are looked at once, whatever the steps."""
+
+    learnt_classes: ClassVar[str | None] = LEARNT_CLASSES
 
     family: Literal["merf"] = hyper("merf", "merf: DP-MERF, random features; one noised look at the images.")
     steps: int | None = steps_of(small=400)

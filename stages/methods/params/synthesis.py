@@ -9,7 +9,7 @@ from typing import Any, Literal
 from stages.hyperparameters import By, HyperParameters, When, hyper
 from stages.registry import GENERATORS
 
-Labels = Literal["frequency", "uniform", "given"]
+Labels = Literal["frequency", "uniform", "learnt", "given"]
 Sampler = Literal["ddpm", "ddim", "dpm-solver"]
 
 MOST_IMAGES = 10_000_000
@@ -20,6 +20,13 @@ def _samplers(family: str) -> Mapping[str, int]:
     declared: Any = GENERATORS.chosen({"family": family})
     samplers: Mapping[str, int] = declared.samplers
     return samplers
+
+
+def learnt_classes(family: str) -> str | None:
+    """The tensor by which a generator says which classes it can make, if its family does."""
+    declared: Any = GENERATORS.chosen({"family": family})
+    name: str | None = declared.learnt_classes
+    return name
 
 
 class _FirstSampler(By):
@@ -64,7 +71,8 @@ class Synthesis(HyperParameters):
     labels: Labels = hyper(
         By("private", {False: "frequency", True: "uniform"}),
         "frequency: as often as in the generator's training data, which is declared; uniform: over all classes, those "
-        "never seen included; given: by --label-list. Without DP frequency, under DP uniform, as frequency is refused",
+        "never seen included; learnt: over those that a merf found in its noised sums; given: by --label-list. Without "
+        "DP frequency, under DP uniform, as frequency is refused",
         source="paper",
     )
     label_list: str | None = hyper(None, "Classes by number or name, with counts or without: 3,3,5 or 3:10,cat:5.")
@@ -85,6 +93,8 @@ class Synthesis(HyperParameters):
         samplers = _samplers(self.family)
         known = self.sampler is None or self.sampler in samplers
         self.require(known, "sampler", f"one of {', '.join(samplers)} with a {self.family}")
+        if self.labels == "learnt" and learnt_classes(self.family) is None:
+            raise ValueError(f"--labels learnt goes with --family merf: a {self.family} does not say what it learnt")
         if self.private and self.labels == "frequency":
             # A number taken from private data without noise (privacy contract, 13).
             raise ValueError("--labels frequency is refused: it would tell the class counts of a DP generator's data")
