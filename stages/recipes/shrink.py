@@ -70,7 +70,8 @@ def shrunk(recipe: Recipe, out: Path) -> Recipe:
     if first is not None and len(recipe.sweep[first]) > 1:
         axes[first] = [recipe.sweep[first][0], recipe.sweep[first][-1]]
     values: dict[str, Any] = {}
-    for command, params in check(_first_point(recipe)).items():
+    made = check(_first_point(recipe))
+    for command, params in made.items():
         effective = params.to_json()  # a parameter that has no effect may not be given
         for name, usual in _MOST.get(command, {}).items():
             found, most = effective.get(name), usual
@@ -83,6 +84,10 @@ def shrunk(recipe: Recipe, out: Path) -> Recipe:
     if clients is not None and least is not None:
         # The same share of the clients must stay, and so the noise of each stays what it is for.
         values["encode.least_clients"] = max(2, math.ceil(clients * least / recipe.section("partition")["clients"]))
+    if clients is not None and getattr(made.get("aggregate"), "adaptive_clip", False):
+        # The count's noise σ_b stays what it is: with less, the count would cost more than the updates.
+        share = recipe.section("partition")["clients"] / clients
+        values["aggregate.count_noise"] = made["aggregate"].count_noise * share
     values |= _schedule(recipe)
     values["partition.source"] = str(_write_source(recipe.section("partition"), out / FOLDER))
     for name in ("root", "download", "emnist_split"):

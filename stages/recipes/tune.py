@@ -2,8 +2,8 @@
 
 All trials are runs in one folder, of the same clients with the same keys: so the spend ledgers there hold the sum of
 all trials, composed, whichever is chosen. Choosing costs nothing more: it reads accuracies of noised models on public
-test images. The chosen parameters with the same seed, run in that folder again, give the same bytes, and are free (privacy
-contract, rule 18). Under noise for whole clients all trials draw the same clients: only the first is amplified (rule
+test images. The chosen parameters with the same seed, run in that folder again, give the same bytes, and are free (rule
+18). Under noise for whole clients all trials draw the same clients: only the first is amplified (rule
 29). Or the trials run on a public proxy dataset, each in a folder of its own, and cost the private data nothing.
 """
 

@@ -18,6 +18,13 @@ CASES = {
     "fednova": (2, (*LOCAL, "partition.clients=3", "participation=0.7")),
     "feddyn": (2, (*LOCAL, "partition.clients=3")),
     "dp-fedsam": (3, (*LOCAL, "partition.clients=4", "participation=0.5")),
+    "dp-sgd": (
+        2,
+        (
+            *NET, "partition.clients=2", "train-client.noise_multiplier=1", "train-client.target_epsilon=null",
+            "train-client.delta=null", "train-client.privacy_rounds=null", "train-client.local_steps=2",
+        ),
+    ),
     "tofu": (
         3,
         (*LOCAL, *PROXY, "partition.clients=3", "switch1=2", "switch2=3"),
@@ -58,7 +65,14 @@ def side_by_side(tmp_path, homes, run_on_one_worker):
     return make
 
 
-ALIKE = ("fednova", "feddyn", "fedlap", "scaffold", "dp-fedsam")  # others, or other tests, go the way of their files
+ALIKE = (
+    "fednova",
+    "feddyn",
+    "fedlap",
+    "scaffold",
+    "dp-fedsam",
+    "dp-sgd",
+)  # others, or other tests, go the way of their files
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ALIKE)) for n in CASES])

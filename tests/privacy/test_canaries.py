@@ -145,13 +145,14 @@ EVERY = {
     "fedssyn-dp": (1000, ["train-generator.target_epsilon=null", "train-generator.delta=null",
                           "train-generator.noise_multiplier=1", "train-generator.sampling_rate=0.8"]),
     "dp-fedavg": (600, []),
+    "dp-fedavg with an adaptive clip": (600, ["encode.adaptive_clip=true"]),
 }  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_over_rounds_generators_surrogates_and_clients(name, monkeypatch):
-    canaries, settings = EVERY[name]
+    (canaries, settings), name = EVERY[name], name.split()[0]
     found = audited(name, canaries, settings)
     assert found.p_value > RARE
     assert found.lower_bound < found.claimed
