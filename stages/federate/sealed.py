@@ -65,13 +65,20 @@ def seal(message: bytes, address: Address, *, size: int, key: Key, roster: Roste
     fresh = X25519PrivateKey.generate()
     line = _line(address, fresh.public_key().public_bytes_raw())
     cipher = ChaCha20Poly1305(_shared(fresh, public, line, public))
-    padded = memoryview(
-        b"".join([len(message).to_bytes(_LENGTH_BYTES), message, bytes(size - len(message) - _LENGTH_BYTES)])
-    )
-    chunks = [cipher.encrypt(nonce, padded[start:end], line) for nonce, start, end in _chunks(size)]
-    text = b"".join([_FORMAT, line, *chunks])
+    digest = hashlib.sha256(_FORMAT + line)
+    parts = [_FORMAT, line]
+    for nonce, start, end in _chunks(size):
+        parts.append(cipher.encrypt(nonce, _padded(message, start, end), line))
+        digest.update(parts[-1])
     signer = Ed25519PrivateKey.from_private_bytes(signing_key(key, "parcels"))
-    return text + signer.sign(_statement(text))
+    return b"".join([*parts, signer.sign(_LABEL + digest.digest())])
+
+
+def _padded(message: bytes, start: int, end: int) -> bytes:
+    """A piece of: the length of the message, the message, zeros. Large messages are not copied for it."""
+    before = len(message).to_bytes(_LENGTH_BYTES)[start:end]
+    inside = message[max(0, start - _LENGTH_BYTES) : max(0, end - _LENGTH_BYTES)]
+    return (before + inside).ljust(end - start, b"\0")
 
 
 def address_of(data: bytes) -> Address:
@@ -107,17 +114,19 @@ def unseal(data: bytes, *, key: Key, roster: Roster) -> bytes:
         secret = X25519PrivateKey.from_private_bytes(signing_key(key, "sealing"))
         cipher = ChaCha20Poly1305(_shared(secret, fresh, line, own))
         size = len(body) - _TAG_BYTES * max(1, -(-len(body) // (_CHUNK + _TAG_BYTES)))
-        texts = [
-            cipher.decrypt(nonce, body[start + number * _TAG_BYTES : end + (number + 1) * _TAG_BYTES], line)
-            for number, (nonce, start, end) in enumerate(_chunks(size))
-        ]
+        texts, left = [], 0
+        for number, (nonce, start, end) in enumerate(_chunks(size)):
+            piece = body[start + number * _TAG_BYTES : end + (number + 1) * _TAG_BYTES]
+            text = cipher.decrypt(nonce, piece, line)
+            if not number:
+                left, text = int.from_bytes(text[:_LENGTH_BYTES]), text[_LENGTH_BYTES:]
+            texts.append(text[:left])
+            left -= len(texts[-1])
     except (InvalidTag, ValueError):
         raise ParcelError(f"it cannot be opened with the key of {address.recipient!r}.") from None
-    padded = b"".join(texts)
-    length = int.from_bytes(padded[:_LENGTH_BYTES])
-    if length + _LENGTH_BYTES > len(padded):
+    if left:
         raise ParcelError("it says that it is longer than it is.")
-    return padded[_LENGTH_BYTES : _LENGTH_BYTES + length]
+    return b"".join(texts)
 
 
 def check_address(found: Address, expected: Address) -> None:

@@ -1,15 +1,19 @@
 """A federation by files alone: each party is called, does what it can, and ends. The files are those of `run`."""
 
+import contextlib
 import dataclasses
+import errno
 import itertools
+import os
 import shutil
-import time
+import types
 
 import pytest
 
 from artifacts.errors import InputError, UsageError
 from artifacts.identity import keys
 from artifacts.writing import atomic, locks
+from stages.federate import channel
 from stages.federate.client import log_of
 from stages.federate.drop import DropFolder, Label
 from stages.federate.party import Party
@@ -272,32 +276,101 @@ def test_a_second_task_of_the_same_exchange_is_refused(federation):
     assert "exchange 1 was answered already" in found.said[-1]
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """The server's clock, by which it waits from call to call: `clock(seconds)` sets it forward, or back."""
+    now = [1e9]
+    monkeypatch.setattr(channel, "time", types.SimpleNamespace(time=lambda: now[0]))
+
+    def move(seconds):
+        now[0] += seconds
+
+    return move
+
+
 @pytest.mark.slow
-def test_a_client_that_never_comes_is_left_out_after_the_wait(federation, homes):
+def test_a_client_that_never_comes_is_left_out_after_the_wait(federation, homes, clock):
     """Counted by the clock from call to call, not by one process; it comes back for the next round."""
-    found = federation(wait=0.5, least_clients=1)
+    found = federation(wait=1000.0, least_clients=1)
     found.call("server")
     found.call("00")
+    clock(900)
     assert not found.call("server")
-    time.sleep(0.6)
+    assert not any("left out" in text for text in found.said)
+    clock(200)
     found.call("server")
-    assert any("01: left out of round 1: no answer within 0.5 s" in text for text in found.said)
+    assert any("01: left out of round 1: no answer within 1000 s" in text for text in found.said)
     found.rounds(("00", "01", "server"))
     assert homes.messages(found.homes, 1) == ["00"]
     assert homes.messages(found.homes, 2) == ["00", "01"]
 
 
 @pytest.mark.slow
-def test_too_few_end_the_call_and_the_next_one_asks_again(federation, homes, by_run):
-    found = federation(wait=0.5)
+def test_too_few_end_the_call_and_the_next_one_asks_again(federation, homes, by_run, clock):
+    found = federation(wait=1000.0)
     found.call("server")
     found.call("00")
-    time.sleep(0.6)
+    clock(1100)
     with pytest.raises(InputError, match="1 of 2 clients answered as agreed, but the terms want 2"):
         found.call("server")
+    assert not found.call("server"), "which waits anew"
     found.call("01")
     found.rounds()
     assert homes.united(found.homes) == by_run
+
+
+@pytest.mark.slow
+def test_a_clock_that_is_set_back_and_a_server_that_moves(federation, homes, by_run, clock):
+    """A day back: nobody is left out. The server's home on another machine goes on; so does an emptied drop folder."""
+    found = federation(wait=1000.0)
+    found.call("server")
+    clock(-86400)
+    found.call("00")
+    assert not found.call("server")
+    moved = found.homes["server"].with_name("elsewhere")
+    shutil.copytree(found.homes["server"], moved)
+    shutil.rmtree(found.homes["server"])
+    found.homes["server"] = moved
+    for path in found.parcels():
+        path.unlink()
+    found.call("server")
+    assert len(found.parcels("-to-01")) == 1, "its last parcel is there again"
+    found.rounds()
+    assert homes.united(found.homes) == by_run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["server", "00"])
+def test_a_disk_that_is_full(name, federation, homes, by_run, monkeypatch):
+    """At either end, at each of the first writes of a call: it ends with a sentence, and the next call goes on."""
+    found = federation()
+    if name != "server":
+        found.call("server")
+    for after in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", _full_after(after, os.fsync))
+            with contextlib.suppress(InputError):
+                found.call(name)
+    log_of(found.homes["00"], "00").unlink(missing_ok=True)
+    for _ in range(4):
+        with contextlib.suppress(InputError):  # what was answered meanwhile was a failure; it is asked again
+            found.call("00")
+            found.call("01")
+            found.call("server")
+    log_of(found.homes["00"], "00").unlink(missing_ok=True)
+    found.rounds()
+    assert homes.united(found.homes) == by_run
+
+
+def _full_after(count, function):
+    calls = itertools.count()
+
+    def call(*given):
+        if next(calls) >= count:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return function(*given)
+
+    return call
 
 
 @pytest.mark.slow

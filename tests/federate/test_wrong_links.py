@@ -139,6 +139,12 @@ def test_a_client_that_is_not_in_the_terms(fedsynth, home, tmp_path):
     code, _, err = fedsynth("federate", *home.supernode_words("a", "--client", "c"))
     assert code == 2
     assert "whose clients are a, b" in err
+    private = home.homes["a"] / "clients/a/private"
+    private.mkdir(parents=True, exist_ok=True)
+    (private / "client.key").touch(mode=0o600)
+    code, _, err = fedsynth("federate", *home.supernode_words("a", "--client", "b"))
+    assert code == 2
+    assert "is the home of a; it has no key of 'b'" in err
     code, _, err = fedsynth("federate", *home.supernode_words("a", "--home", tmp_path))
     assert code == 3
     assert "no terms at" in err
