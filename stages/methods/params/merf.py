@@ -31,6 +31,7 @@ class MerfTraining(GeneratorTraining):
     """A generator whose random features have the classes' means. The images are looked at once, whatever the steps."""
 
     learnt_classes: ClassVar[str | None] = LEARNT_CLASSES
+    small_up_to: ClassVar[int | None] = None
 
     family: Literal["merf"] = hyper("merf", "merf: DP-MERF, random features; one noised look at the images.")
     steps: int | None = steps_of(small=400)
