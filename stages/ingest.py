@@ -19,6 +19,7 @@ from artifacts.places import PRIVATE, client_of
 from artifacts.publish import prepare
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages
+from stages.data.params import Fit
 from stages.data.schema import Schema, read_schema, schema_like
 from stages.data.sources import load
 from stages.execution.progress import Summary
@@ -34,7 +35,9 @@ class Reading:
     """How a source is read, as `partition` has it."""
 
     image_size: int | None = None
+    fit: Fit | None = None
     channels: int | None = None
+    bits: int | None = None
     image_column: str | None = None
     label_column: str | None = None
     unit_column: str | None = None
@@ -64,8 +67,9 @@ def ingest(
     given = like or schema
     fixed = None if given is None else schema_like(given) if like is not None else read_schema(given)
     loaded = load(
-        source, image_size=reading.image_size, channels=reading.channels, image_column=reading.image_column,
-        label_column=reading.label_column, unit_column=reading.unit_column,
+        source, image_size=_size(reading, fixed), fit=reading.fit or "stretch", channels=reading.channels,
+        bits=reading.bits, image_column=reading.image_column, label_column=reading.label_column,
+        unit_column=reading.unit_column,
     )  # fmt: skip
     past = _past(loaded.origins, custody, source)
     found = loaded.train
@@ -78,6 +82,19 @@ def ingest(
     )  # fmt: skip
     save_dataset(out, content, metadata, force=force)
     return {"out": str(out), "custody": custody, "examples": len(content), "classes": len(content.class_names)}
+
+
+def _size(reading: Reading, fixed: Schema | None) -> int | tuple[int, int] | None:
+    """With --fit alone, the size that was agreed on."""
+    if reading.bits is not None and not 1 <= reading.bits <= 16:
+        raise UsageError(f"--bits must be from 1 to 16, found {reading.bits}.")
+    if reading.image_size is not None or reading.fit is None:
+        return reading.image_size
+    if fixed is None:
+        raise UsageError(
+            "--fit says how images are resized: give --image-size, or --like or --schema, which say to what."
+        )
+    return fixed.shape[1], fixed.shape[2]
 
 
 def _past(origins: Sequence[Metadata], custody: Custody, source: str) -> Metadata:
@@ -111,7 +128,7 @@ def _fitted(content: LabelledImages, schema: Schema, source: str, given: str) ->
     if content.images.shape[1:] != schema.shape:
         ours, theirs = list(content.images.shape[1:]), list(schema.shape)
         raise InputError(
-            f"{source} has images [c, h, w] {ours}, {given} has {theirs}: give --image-size or --channels."
+            f"{source} has images [c, h, w] {ours}, {given} has {theirs}: give --fit, --image-size or --channels."
         )
     number = {name: index for index, name in enumerate(schema.class_names)}
     unknown = sorted({content.class_names[label] for label in np.unique(content.labels)} - number.keys())

@@ -60,6 +60,8 @@ def partition(
         unit_column=params.unit_column,
         by=params.by,
         image_size=params.image_size,
+        fit=params.fit,
+        bits=params.bits,
         channels=params.channels,
         image_column=params.image_column,
         label_column=params.label_column,

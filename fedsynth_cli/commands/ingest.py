@@ -9,6 +9,7 @@ import typer
 
 from fedsynth_cli.console import Output
 from fedsynth_cli.options import Force, Json, Out, Quiet
+from stages.data.params import Fit
 
 
 def ingest(
@@ -33,7 +34,24 @@ def ingest(
         str | None, typer.Option(help="The client's name, unless --out tells it.", show_default=False)
     ] = None,
     image_size: Annotated[int | None, typer.Option(help="Height and width to resize to.", show_default=False)] = None,
+    fit: Annotated[
+        Fit | None,
+        typer.Option(
+            help="Proportions of images that are resized: stretch changes them (the default with --image-size), crop "
+            "cuts off what is too long, pad puts black beside the image. Without --image-size: to the size of --like "
+            "or --schema.",
+            show_default=False,
+        ),
+    ] = None,
     channels: Annotated[int | None, typer.Option(help="1 for grey, 3 for colour.", show_default=False)] = None,
+    bits: Annotated[
+        int | None,
+        typer.Option(
+            help="Of images with more than 8 bits a channel: how many of them are used, 1 to 16 (CT: 12). Pixels "
+            "from 0 to 2^bits − 1 become 0 to 255.",
+            show_default=False,
+        ),
+    ] = None,
     image_column: Annotated[str | None, typer.Option(help="Parquet: the images' column.", show_default="image")] = None,
     label_column: Annotated[str | None, typer.Option(help="Parquet: the labels' column.", show_default="label")] = None,
     unit_column: Annotated[
@@ -61,8 +79,8 @@ def ingest(
     from stages.ingest import ingest as stage
 
     reading = Reading(
-        image_size=image_size, channels=channels, image_column=image_column, label_column=label_column,
-        unit_column=unit_column,
+        image_size=image_size, fit=fit, channels=channels, bits=bits, image_column=image_column,
+        label_column=label_column, unit_column=unit_column,
     )  # fmt: skip
     summary = stage(source, out, reading=reading, like=like, schema=schema, client=client, force=force)
     Output(as_json=json, quiet=quiet).result(summary)

@@ -8,26 +8,41 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from artifacts.limits import PIXELS
+from stages.data.params import Fit
 
 _SHAPES_NAMED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What is asked of the images: `size` for height and width, `channels` of 1 or 3; None leaves both alone."""
+    """What is asked of the images: `size` is height and width, `channels` 1 or 3; None leaves either alone.
 
-    size: int | None = None
+    `fit` says what becomes of other proportions; `bits` how many of a pixel are used where a file has more than 8.
+    """
+
+    size: tuple[int, int] | None = None
     channels: int | None = None
+    fit: Fit = "stretch"
+    bits: int | None = None
 
     def apply(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """An image [c, h, w] in this form: grey by ITU-R 601, colour by repetition, resized bilinearly."""
+        """An image [c, h, w] in this form: grey by ITU-R 601, colour by repetition, resized bilinearly.
+
+        Proportions are kept by cutting off what is too long on both sides (crop), or by black beside the image (pad).
+        """
         if self.channels not in (None, len(image)):
             image = image.repeat(3, axis=0) if len(image) == 1 else _from_pillow(_to_pillow(image).convert("L"))
-        if self.size is not None and image.shape[1:] != (self.size, self.size):
-            image = _from_pillow(_to_pillow(image).resize((self.size, self.size), Image.Resampling.BILINEAR))
+        if self.size is not None and image.shape[1:] != self.size:
+            height, width = self.size
+            picture, way = _to_pillow(image), Image.Resampling.BILINEAR
+            if self.fit == "stretch":
+                picture = picture.resize((width, height), way)
+            else:
+                picture = (ImageOps.fit if self.fit == "crop" else ImageOps.pad)(picture, (width, height), way)
+            image = _from_pillow(picture)
         return image
 
 

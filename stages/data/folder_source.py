@@ -79,7 +79,7 @@ def _read(folder: Path, present: list[str], classes: list[str], outermost: Path,
             if not file.is_file():
                 raise InputError(f"{file}: only image files may be in a class folder.")
             try:
-                yield read_image(limits.read_bytes(file, limits.FILE))
+                yield read_image(limits.read_bytes(file, limits.FILE), bits=form.bits)
             except (ValueError, OSError) as error:
                 raise InputError(f"{file}: {error}.") from error
 

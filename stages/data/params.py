@@ -18,6 +18,9 @@ def _of(scheme: str, default: Any, text: str, **about: Any) -> Any:
     return hyper(By("scheme", {scheme: default}), f"{scheme}: {text}", panel=_SCHEMES, when=when, **about)
 
 
+Fit = Literal["stretch", "crop", "pad"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class PartitionParams(HyperParameters):
     """How many clients, by which scheme, from a source read in which way."""
@@ -68,7 +71,21 @@ class PartitionParams(HyperParameters):
         0.2, "share of the rows that becomes the public test set, if the source has no test split", panel=_SOURCE
     )
     image_size: int | None = hyper(
-        None, "resize every image to this height and width, bilinear; proportions are not kept", panel=_SOURCE
+        None, "resize every image to this height and width, bilinear; --fit says what becomes of proportions",
+        panel=_SOURCE,
+    )  # fmt: skip
+    fit: Fit = hyper(
+        "stretch",
+        "proportions of images that are resized: stretch changes them; crop cuts off what is too long, on both sides; "
+        "pad puts black beside the image",
+        panel=_SOURCE,
+        when=When("--image-size", lambda params: params.image_size is not None),
+    )
+    bits: int | None = hyper(
+        None,
+        "of images with more than 8 bits a channel: how many of them are used, 1 to 16 (CT: 12); pixels from 0 to "
+        "2^bits − 1 become 0 to 255",
+        panel=_SOURCE,
     )
     channels: int | None = hyper(None, "convert every image to 1 (grey) or 3 (colour) channels", panel=_SOURCE)
     image_column: str | None = hyper(None, "Parquet: the column of the images, `image` unless given", panel=_SOURCE)
@@ -98,3 +115,4 @@ class PartitionParams(HyperParameters):
         self.require(0 <= self.held_out < 1, "held_out", "0 or more and below 1")
         self.require(0 < self.test_fraction < 1, "test_fraction", "between 0 and 1, ends excluded")
         self.require(self.channels in (None, 1, 3), "channels", "1 or 3")
+        self.require(self.bits is None or 1 <= self.bits <= 16, "bits", "from 1 to 16")

@@ -130,7 +130,7 @@ def _read(files: list[Path], columns: Columns, form: Form) -> _Split:
                 values[name] += more
             start = 0
             for row, size in enumerate(found["sizes"], start=found["row"]):
-                image = _image(bytes(data[start : start + size]), f"{file}, column {columns.image!r}, row {row}")
+                image = _image(bytes(data[start : start + size]), form, f"{file}, column {columns.image!r}, row {row}")
                 start, pixels = start + size, pixels + image.size
                 allowed.check(pixels, "its images take")
                 yield image
@@ -155,8 +155,8 @@ def _origin(file: Path, text: str) -> Metadata:
         raise InputError(f"{file} says that fedsynth made it, but {error}. Get the file again.") from error
 
 
-def _image(data: bytes, where: str) -> NDArray[np.uint8]:
+def _image(data: bytes, form: Form, where: str) -> NDArray[np.uint8]:
     try:
-        return read_image(data)
+        return read_image(data, bits=form.bits)
     except ValueError as error:
         raise InputError(f"{where}: {error}.") from error

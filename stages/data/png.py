@@ -12,6 +12,7 @@ import io
 import struct
 import warnings
 import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHANNELS_OF_COLOUR_TYPE = {0: 1, 2: 3}
 _WRITTEN = {"IHDR", "IDAT", "IEND"}
 _GREY_MODES = {"1", "L", "LA", "La"}
-_DEEP_MODES = {"I", "F"}
+_BITS_PER_SAMPLE = 258  # a tag of TIFF
 
 
 class _Chunk(NamedTuple):
@@ -108,32 +109,63 @@ def check_written(data: bytes, shape: tuple[int, ...]) -> tuple[NDArray[np.uint8
     return pixels, False
 
 
-def read_image(data: bytes, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
+def read_image(data: bytes, max_pixels: int = MAX_PIXELS, *, bits: int | None = None) -> NDArray[np.uint8]:
     """The pixels [1, h, w] (grey) or [3, h, w] (all else) of a user's image, turned upright as its EXIF says.
 
-    Transparency is dropped and the first frame of several is taken. Pixels deeper than 8 bits are refused: to
-    squeeze them into 8 one would have to guess their range, or estimate it from private data.
+    Transparency is dropped and the first frame of several is taken. Pixels deeper than 8 bits are brought from
+    0…2^bits − 1 to 0…255; without `bits` they are refused: one would have to guess their range, or estimate it from
+    private data.
     """
     with warnings.catch_warnings():
         # Pillow warns of what is odd in a file, in lines of its own; what counts is whether it can be read.
         warnings.simplefilter("ignore")
-        return _channels_first(_read_pixels(data, max_pixels))
+        return _channels_first(_read_pixels(data, max_pixels, bits))
 
 
-def _read_pixels(data: bytes, max_pixels: int) -> NDArray[np.uint8]:
+def _read_pixels(data: bytes, max_pixels: int, bits: int | None) -> NDArray[np.uint8]:
     try:
         picture: Image.Image = Image.open(io.BytesIO(data), formats=SOURCE_FORMATS)
     except Exception as error:
         raise ValueError(f"not an image that can be read ({', '.join(SOURCE_FORMATS)})") from error
     with picture:
         _check_size(picture.width, picture.height, max_pixels)
-        if picture.mode in _DEEP_MODES or picture.mode.startswith("I;"):
-            raise ValueError(f"an image of more than 8 bits a channel (mode {picture.mode}); make it 8 bits first")
+        is_deep_grey = picture.mode == "I" or picture.mode.startswith("I;")
+        if picture.mode == "F":
+            raise ValueError("an image of floating-point numbers: make it one of up to 16 bits first")
+        if is_deep_grey or _depth(picture, data) > 8:
+            if bits is None:
+                raise ValueError("an image of more than 8 bits a channel: say by --bits how many of them are used")
+            if not is_deep_grey and bits != 16:
+                raise ValueError(
+                    "an image of more than 8 bits a channel and several channels: read with --bits 16 only"
+                )
         try:
             upright = ImageOps.exif_transpose(picture)
-            return np.array(upright.convert("L" if picture.mode in _GREY_MODES else "RGB"))
+            if is_deep_grey:
+                deep: NDArray[np.int64] = np.array(upright).astype(np.int64)
+            else:
+                return np.array(upright.convert("L" if picture.mode in _GREY_MODES else "RGB"))
         except Exception as error:
             raise ValueError(f"a damaged {picture.format} image: {error}") from error
+    return _scaled(deep, bits or 16)
+
+
+def _depth(picture: Image.Image, data: bytes) -> int:
+    """Bits of a channel in the file; of several channels Pillow hands out the upper 8."""
+    if picture.format == "PNG":
+        return data[24]
+    found: Sequence[int] = getattr(picture, "tag_v2", {}).get(_BITS_PER_SAMPLE, (8,))
+    return max(found)
+
+
+def _scaled(pixels: NDArray[np.int64], bits: int) -> NDArray[np.uint8]:
+    """0…2^bits − 1 to 0…255, to the nearest."""
+    top = (1 << bits) - 1
+    least, most = int(pixels.min()), int(pixels.max())
+    if least < 0 or most > top:
+        raise ValueError(f"a pixel of {most if most > top else least}, outside of the 0…{top} of --bits {bits}")
+    nearest: NDArray[np.int64] = (2 * 255 * pixels + top) // (2 * top)
+    return nearest.astype(np.uint8)
 
 
 def _parse(data: bytes) -> list[_Chunk]:

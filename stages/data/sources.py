@@ -23,11 +23,12 @@ from stages.data.folder_source import first_image as first_in_folder
 from stages.data.folder_source import load_folder
 from stages.data.images import LabelledImages
 from stages.data.named_source import NamedSource, SourceRequest
+from stages.data.params import Fit
 from stages.data.parquet_source import Columns, is_parquet, load_parquet
 from stages.data.parquet_source import first_image as first_in_parquet
 from stages.registry import SOURCES
 
-_PARQUET_OPTIONS = {"--id-column", "--unit-column", "--by", "--image-column", "--label-column"}
+_PARQUET_OPTIONS = {"--id-column", "--unit-column", "--by", "--image-column", "--label-column", "--bits"}
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,17 @@ def load(
     image_column: str | None = None,
     label_column: str | None = None,
     emnist_split: str | None = None,
-    image_size: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    fit: Fit = "stretch",
     channels: int | None = None,
+    bits: int | None = None,
 ) -> Source:
     """Read a source.
 
     `root` is the folder of torchvision's datasets; `download` allows them to be fetched into it. The column options
-    are those of Parquet; `id_column` or `by` fills `train.ids`, `unit_column` fills `train.units`. What is no name in
-    `SOURCES` is a path; a folder of such a name is written `./digits`. An option that the source has no use for is a
-    `UsageError`.
+    are those of Parquet; `id_column` or `by` fills `train.ids`, `unit_column` fills `train.units`. `image_size` is a
+    side of squares, or height and width. What is no name in `SOURCES` is a path; a folder of such a name is written
+    `./digits`. An option that the source has no use for is a `UsageError`.
     """
     given = {
         "--root": root is not None,
@@ -81,8 +84,10 @@ def load(
         "--image-column": image_column is not None,
         "--label-column": label_column is not None,
         "--emnist-split": emnist_split is not None,
+        "--bits": bits is not None,
     }
-    form = Form(size=image_size, channels=channels)
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    form = Form(size=size, channels=channels, fit=fit, bits=bits)
     origins: tuple[Metadata, ...] = ()
     read_by: dict[str, str] = {}
     test: LabelledImages | None
@@ -97,7 +102,7 @@ def load(
             return load(
                 str(path), root=root, download=download, id_column=id_column, unit_column=unit_column, by=by,
                 image_column=image_column, label_column=label_column, emnist_split=emnist_split, image_size=image_size,
-                channels=channels,
+                fit=fit, channels=channels, bits=bits,
             )  # fmt: skip
     else:
         path = _existing(source)
@@ -113,7 +118,7 @@ def load(
             read_by = {"image_column": columns.image, "label_column": columns.label}
             train, test, origins = load_parquet(path, columns, form)
         else:
-            _refuse_unused(source, given, set())
+            _refuse_unused(source, given, {"--bits"})
             train, test = load_folder(path, form)
     try:
         return Source(train, test, origins, read_by)

@@ -31,7 +31,7 @@ def test_images_that_differ_are_refused_with_what_would_help(shapes, complaint) 
     images = [blank(*shape) for shape in shapes]
     with pytest.raises(ValueError, match=complaint):
         collect(images, len(images), Form())
-    assert collect(images, len(images), Form(size=3, channels=3)).shape == (len(images), 3, 3, 3)
+    assert collect(images, len(images), Form(size=(3, 3), channels=3)).shape == (len(images), 3, 3, 3)
 
 
 def test_not_every_image_is_read_to_find_that_they_differ() -> None:
@@ -60,7 +60,7 @@ def test_too_much_is_refused_before_it_is_allocated(monkeypatch) -> None:
     monkeypatch.setattr(conform, "PIXELS", Limit(8))
     assert collect([blank(1, 2, 2)] * 2, 2, Form()).nbytes == 8
     # Bytes are counted after the conversion: a smaller size is the way out that the message names.
-    assert collect([blank(3, 100, 100)] * 2, 2, Form(size=2, channels=1)).nbytes == 8
+    assert collect([blank(3, 100, 100)] * 2, 2, Form(size=(2, 2), channels=1)).nbytes == 8
 
 
 def test_conversion_by_hand() -> None:
@@ -75,6 +75,16 @@ def test_conversion_by_hand() -> None:
 def test_resizing_is_bilinear() -> None:
     # Two pixels to four: bilinear weights 1, 3/4, 1/4, 0 at the new centres.
     ramp = np.array([[[0, 200], [0, 200]]], np.uint8)
-    assert Form(size=4).apply(ramp)[0, 0].tolist() == [0, 50, 150, 200]
+    assert Form(size=(4, 4)).apply(ramp)[0, 0].tolist() == [0, 50, 150, 200]
     tall = np.zeros((3, 6, 2), np.uint8)
-    assert Form(size=2).apply(tall).shape == (3, 2, 2)
+    assert Form(size=(2, 2)).apply(tall).shape == (3, 2, 2)
+
+
+def test_proportions_are_kept_by_cutting_off_or_by_black() -> None:
+    wide = np.array([[[10, 20, 30, 40], [50, 60, 70, 80]]], np.uint8)
+    assert Form(size=(2, 2), fit="crop").apply(wide).tolist() == [[[20, 30], [60, 70]]]
+    assert Form(size=(4, 4), fit="pad").apply(wide).tolist() == [[[0] * 4, *wide[0].tolist(), [0] * 4]]
+    tall = wide.transpose(0, 2, 1)
+    assert Form(size=(2, 2), fit="crop").apply(tall).tolist() == [[[20, 60], [30, 70]]]
+    assert Form(size=(4, 4), fit="pad").apply(tall).tolist() == [[[0, *row, 0] for row in tall[0].tolist()]]
+    assert Form(size=(3, 6), fit="stretch").apply(wide).shape == (1, 3, 6)

@@ -204,11 +204,34 @@ def test_an_image_is_turned_upright() -> None:
     assert upright[0].tolist() == [[150, 0], [200, 50], [250, 100]]
 
 
-def test_sixteen_bits_are_refused_and_not_squeezed() -> None:
-    deep = Image.fromarray(np.full((4, 4), 5000, np.uint16))
+def test_more_than_eight_bits_are_scaled_only_by_a_range_that_is_given() -> None:
+    """0…4095 to 0…255: 2048 · 255/4095 is 127.53. What lies beyond the range is no pixel of it."""
+    deep = Image.fromarray(np.array([[0, 2048], [4095, 8]], np.uint16))
     for kind in ("PNG", "TIFF"):
-        with pytest.raises(ValueError, match="more than 8 bits a channel"):
-            read_image(saved(deep, kind))
+        data = saved(deep, kind)
+        with pytest.raises(ValueError, match="more than 8 bits a channel: say by --bits"):
+            read_image(data)
+        assert read_image(data, bits=12).tolist() == [[[0, 128], [255, 0]]]
+        assert read_image(data, bits=16).tolist() == [[[0, 8], [16, 0]]]
+        with pytest.raises(ValueError, match="a pixel of 4095, outside of the 0…2047 of --bits 11"):
+            read_image(data, bits=11)
+
+
+def test_colour_of_sixteen_bits_is_read_whole_or_not_at_all() -> None:
+    pixels = struct.pack(">3H", 0x1234, 0xABCD, 0x00FF)
+    data = png(header(1, 1, depth=16, colour=2), chunk(b"IDAT", zlib.compress(b"\0" + pixels)))
+    for bits, said in ((None, "say by --bits"), (12, "with --bits 16 only")):
+        with pytest.raises(ValueError, match=said):
+            read_image(data, bits=bits)
+    assert read_image(data, bits=16).reshape(-1).tolist() == [0x12, 0xAB, 0]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_fewer_bits_than_eight_fill_the_range(depth: int) -> None:
+    top = (1 << depth) - 1
+    body = zlib.compress(bytes([0, 0, 0, top << (8 - depth)]))  # two rows of one pixel: 0 and the largest
+    data = png(header(1, 2, depth=depth), chunk(b"IDAT", body))
+    assert read_image(data).tolist() == read_image(data, bits=12).tolist() == [[[0], [255]]]
 
 
 def test_what_is_no_image_is_refused() -> None:

@@ -85,6 +85,25 @@ def test_a_run_with_workers_audits_and_replays(fedsynth, fedsynth_json, plugin, 
     assert fedsynth("audit", run, "--replay")[0] == 6
 
 
+EMPTY = """
+from dataclasses import dataclass
+from typing import Literal
+from stages.hyperparameters import hyper
+from stages.nets.params import Network
+from stages.registry import NETWORKS
+
+@NETWORKS.register
+@dataclass(frozen=True, kw_only=True)
+class Empty(Network):
+    arch: Literal["empty"] = hyper("empty", "empty: nothing to train")
+
+    @staticmethod
+    def build(shape):
+        from torch import nn
+        return nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(shape.num_classes))
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -113,6 +132,15 @@ def test_the_name_of_a_built_in_is_refused(fedsynth, network_source, tmp_path):
     path.write_text(network_source.replace('"tied"', '"mlp"'))
     code, _, err = fedsynth("init-model", "--plugin", path, "--help")
     assert code == 3 and "--arch mlp is declared by fedsynth itself" in err
+
+
+def test_a_network_without_parameters_is_refused_and_nothing_is_lost(made, fedsynth, tmp_path):
+    path, before = tmp_path / "empty.py", made.read_bytes()
+    path.write_text(EMPTY)
+    like = made.parent / "test.parquet"
+    code, _, err = fedsynth("init-model", "--plugin", path, "--arch", "empty", "--like", like, "-o", made, "--force")
+    assert code == 2 and "--arch empty: the network has no parameters" in err
+    assert made.read_bytes() == before
 
 
 def test_two_plugins_of_one_name_are_refused(fedsynth, plugin, network_source, tmp_path):

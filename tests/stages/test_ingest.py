@@ -76,7 +76,7 @@ def test_it_can_be_trained_on_with_a_real_key(tmp_path, fedsynth, test_set):
     ("source", "place", "code", "because"),
     [
         ({"labels": [0], "names": ["d"]}, "clients/x/private", 3, "has the class 'd'"),
-        ({"labels": [0], "names": ["a"], "size": 9}, "clients/x/private", 3, "give --image-size or --channels"),
+        ({"labels": [0], "names": ["a"], "size": 9}, "clients/x/private", 3, "give --fit, --image-size or --channels"),
         ({"labels": [0], "names": ["a"]}, "clients/x/outbox", 2, "into its private/"),
         ({"labels": [0], "names": ["a"]}, "elsewhere", 2, "into its private/"),
     ],
@@ -93,3 +93,42 @@ def test_classes_without_images_need_no_name_in_the_federation(tmp_path, fedsynt
     source = parquet(tmp_path / "mine.parquet", [0], ["a", "never seen"])
     out = tmp_path / "clients/x/private/data.parquet"
     assert fedsynth("ingest", source, "--like", test_set, "-o", out)[0] == 0
+
+
+def test_images_of_any_size_and_up_to_sixteen_bits(tmp_path, fedsynth, test_set):
+    """The middle of 8×16 pixels, because the test set has 8×8; 12 bits become 8."""
+    (tmp_path / "scans/a").mkdir(parents=True)
+    Image.fromarray(np.repeat([[0, 2048, 2048, 0]], 8, axis=0).repeat(4, axis=1).astype(np.uint16)).save(
+        tmp_path / "scans/a/1.png"
+    )
+    out = tmp_path / "clients/x/private/data.parquet"
+    line = ["ingest", tmp_path / "scans", "--like", test_set, "-o", out]
+    for given, code, said in (
+        ([], 3, "say by --bits"),
+        (["--bits", 12], 3, "give --fit, --image-size"),
+        (["--bits", 17, "--fit", "crop"], 2, "from 1 to 16, found 17"),
+        (["--bits", 11, "--fit", "crop"], 3, "a pixel of 2048"),
+    ):
+        found, _, err = fedsynth(*line, *given)
+        assert found == code and said in err, err
+        assert not out.exists()
+    assert fedsynth(*line, "--bits", 12, "--fit", "crop")[0] == 0
+    assert load_dataset(out).content.images.tolist() == np.full((1, 1, 8, 8), 128).tolist()
+    code, _, err = fedsynth("ingest", tmp_path / "scans", "--fit", "pad", "--bits", 12, "-o", out, "--force")
+    assert code == 2 and "give --image-size, or --like or --schema" in err
+    code, _, err = fedsynth("ingest", "digits", "--bits", 12, "-o", tmp_path / "public/d.parquet")
+    assert code == 2 and "--bits does not apply" in err
+
+
+def test_a_partition_takes_them_too(tmp_path, fedsynth):
+    for name, value in (("a", 1000), ("b", 4000)):
+        (tmp_path / f"scans/{name}").mkdir(parents=True)
+        for number in range(4):
+            Image.fromarray(np.full((4, 8), value, np.uint16)).save(tmp_path / f"scans/{name}/{number}.png")
+    line = ["partition", tmp_path / "scans", "--clients", 1, "--image-size", 4, "--fit", "pad", "--bits", 12]
+    assert fedsynth(*line, "-o", tmp_path / "run")[0] == 0
+    content = load_dataset(tmp_path / "run/clients/00/private/data.parquet").content
+    assert content.images.shape[1:] == (1, 4, 4)
+    assert np.unique(content.images).tolist() == [0, 62, 249]  # black beside 1000 and 4000 · 255/4095
+    code, _, err = fedsynth("partition", "digits", "--clients", 1, "--fit", "pad", "-o", tmp_path / "other")
+    assert code == 2 and "--fit goes with --image-size" in err
