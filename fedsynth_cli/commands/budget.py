@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 def budget() -> None:
     """Say what private data has cost in ε until now, and what its budget has left.
 
+    show takes --json and --quiet.
+
     Example: fedsynth budget show clients/00
     """
 
