@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedsynth_cli.naming import shortened, shown, shown_json
 from stages.execution.progress import Report, silent
 from stages.words import human_bytes as human_bytes
+from stages.words import human_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _UNLIMITED = 1_000_000
+_MINUTE = 60.0
 
 
 class Output:
@@ -63,10 +66,16 @@ class Output:
             complain(text)
 
     @contextlib.contextmanager
-    def progress(self, description: str) -> Iterator[Report]:
-        """A bar on stderr while the block runs; nothing where stderr is no terminal."""
-        if self._quiet or not sys.stderr.isatty():
+    def progress(self, description: str, *, says_time: bool = False) -> Iterator[Report]:
+        """A bar on stderr while the block runs; where stderr is no terminal, one line a minute.
+
+        `says_time`: what is reported says itself how long it will take, since its steps are not alike.
+        """
+        if self._quiet:
             yield silent
+            return
+        if not sys.stderr.isatty():
+            yield Minutes(description, says_time=says_time)
             return
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -75,12 +84,28 @@ class Output:
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            *([] if says_time else [TimeRemainingColumn(compact=True, elapsed_when_finished=True)]),
             TextColumn("{task.fields[text]}", markup=False),
         ]
         with Progress(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task(shown(description), total=None, text="")
             yield lambda done, total, text: bar.update(task, completed=done, total=total, text=shown(text))
+
+
+class Minutes:
+    """Progress for a log file: a line a minute, nothing for what takes less."""
+
+    def __init__(self, description: str, *, says_time: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._description, self._says_time, self._clock = description, says_time, clock
+        self._began = self._last = clock()
+
+    def __call__(self, done: int, total: int, text: str) -> None:
+        now = self._clock()
+        if now - self._last < _MINUTE or done >= total:
+            return
+        self._last = now
+        left = "" if self._says_time or not done else f"{human_time((now - self._began) * (total - done) / done)} left"
+        complain(", ".join(filter(None, (f"{self._description}: {done:,}/{total:,}", text, left))))
 
 
 def _worded(value: Any) -> str:

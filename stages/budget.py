@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-
 from artifacts.errors import InputError, UsageError
 from artifacts.formats import any_file
 from artifacts.ledgers import spend
@@ -21,6 +20,7 @@ from stages.charging.spending import BUDGET, home_of, key_of, read_budget, spent
 from stages.execution.progress import Summary
 from stages.privacy.budget import Budget
 from stages.privacy.events import PrivacyEvent
+from stages.words import epsilon_words
 
 
 def show(place: Path, *, delta: float | None = None) -> Summary:
@@ -42,7 +42,7 @@ def show(place: Path, *, delta: float | None = None) -> Summary:
             "stage": str(entry["stage"]),
             "unit": ", ".join(sorted({event.unit for event in release})),
             "mechanism": ", ".join(worded(event) for event in release),
-            "epsilon": _told(_alone(release, at)),
+            "epsilon": epsilon_words(_alone(release, at)),
         }
         for entry, release in zip(entries, events, strict=True)
         if release
@@ -60,7 +60,7 @@ def after(out: Path, key: Path | None, data: Sequence[Path], delta: float | None
     ledger = spend.beside(home)
     events = spent_of([entry["events"] for entry in spend.read_reserved(ledger)], ledger)
     mine = [PrivacyEvent.from_json(event) for event in any_file.scan(destination(out)).metadata.privacy]
-    return {"epsilon": _told(_alone(mine, at)), "delta": at, **_together(events, budget, at)}
+    return {"epsilon": epsilon_words(_alone(mine, at)), "delta": at, **_together(events, budget, at)}
 
 
 def worded(event: PrivacyEvent) -> str:
@@ -72,13 +72,14 @@ def _together(releases: list[list[PrivacyEvent]], budget: Budget | None, delta: 
     if budget is None:
         events = [event for release in releases for event in release]
         by_unit = {unit: [e for e in events if e.unit == unit] for unit in sorted({e.unit for e in events})}
-        alone = [f"{_told(_alone(some, delta))} per {unit}" for unit, some in by_unit.items()]
+        alone = [f"{epsilon_words(_alone(some, delta))} per {unit}" for unit, some in by_unit.items()]
         return {"epsilon_in_all": ", ".join(alone) or "0", "budget": "none"}
     spent = budget.spent(releases)
+    left = math.floor(1000 * max(0.0, budget.epsilon - spent)) / 1000  # never more than there is
     return {
-        "epsilon_in_all": f"{_told(spent)} per {budget.unit}",
+        "epsilon_in_all": f"{epsilon_words(spent)} per {budget.unit}",
         "budget": f"{budget.epsilon:g} per {budget.unit}",
-        "budget_left": _told(max(0.0, budget.epsilon - spent)),
+        "budget_left": f"{left:.3f}",
     }
 
 
@@ -89,10 +90,6 @@ def _alone(release: Sequence[PrivacyEvent], delta: float) -> float:
     numbered = [dataclasses.replace(event, id=f"{n:064x}") for n, event in enumerate(release)]
     units = {event.unit for event in numbered}
     return max((epsilon([e for e in numbered if e.unit == u], delta=delta).pld for u in units), default=0.0)
-
-
-def _told(value: float) -> str:
-    return "∞" if math.isinf(value) else f"{value:.3f}"
 
 
 def _home(place: Path) -> Path:
@@ -106,5 +103,3 @@ def _home(place: Path) -> Path:
         f"no spend ledger in {folders[0]}: nothing was charged there, or it is another folder. Give the folder of a "
         "client or of the server, or the data itself."
     )
-
-

@@ -19,6 +19,14 @@ def human_bytes(size: float) -> str:
     raise AssertionError("unreachable")
 
 
+def human_time(seconds: float) -> str:
+    """Two figures are enough for a guess: 45 s, 12 min, 3 h 20 min."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def percent(value: float) -> str:
     return f"{100 * value:.1f}%"
 

@@ -65,6 +65,8 @@ def command_path(tmp_path_factory):
 class _ThisProcess:
     """A pool whose one worker is this process, which has imported torch already: to start another takes seconds."""
 
+    count = 1
+
     def __init__(self):
         self.task, self.known, self._result = None, set(), None
 

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def budget() -> None:
-    """What private data has cost in ε until now, and what its budget has left."""
+    """Say what private data has cost in ε until now, and what its budget has left.
+
+    show takes --json and --quiet.
+
+    Example: fedsynth budget show clients/00
+    """
 
 
 def show(
@@ -44,7 +49,9 @@ def _show(console: Console, summary: dict[str, Any]) -> None:
         table(console, ["charged by", "protects", "noise", "ε alone"], rows)
     else:
         console.print("nothing was charged yet")
-    left = f"; {summary['budget_left']} of the budget of {summary['budget']} is left" if "budget_left" in summary else ""
+    left = (
+        f"; {summary['budget_left']} of the budget of {summary['budget']} is left" if "budget_left" in summary else ""
+    )
     console.print(f"ε in all: {summary['epsilon_in_all']}, at δ {summary['delta']:g}{left}")
 
 

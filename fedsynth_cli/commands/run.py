@@ -102,7 +102,7 @@ def run(
             from stages.recipes.shrink import shrunk
 
             chosen = shrunk(chosen, folder)
-        with output.progress(chosen.name) as report:
+        with output.progress(chosen.name, says_time=True) as report:
             summary = stage(
                 chosen, folder, seed=seed, workers=workers or num_gpus or os.cpu_count() or 1, devices=places,
                 report=passed(report),

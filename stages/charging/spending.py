@@ -243,5 +243,6 @@ def _why(budget: Budget, before: Sequence[Sequence[PrivacyEvent]], events: Seque
         return price
     return (
         f"{price}One release is counted exactly; several that follow one another are added up at one Rényi order, "
-        f"here {budget.order:g}, which can cost more than the sum of their prices. fedsynth budget show lists what was charged. "
+        f"here {budget.order:g}, which can cost more than the sum of their prices. fedsynth budget show lists what "
+        "was charged. "
     )

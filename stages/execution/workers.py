@@ -62,7 +62,7 @@ class Workers:
     def __init__(self, count: int, devices: Sequence[str] = ()) -> None:
         if count < 1:
             raise UsageError(f"--workers must be at least 1, found {count}.")
-        self._count, self._devices = count, devices
+        self.count, self._devices = count, devices
         self.all: list[Worker] = []
 
     def __enter__(self) -> Self:
@@ -80,7 +80,7 @@ class Workers:
 
     def idle(self, most: int | None = None) -> list[Worker]:
         """Those without a task; for fewer than `count` tasks no more than `most` processes are started."""
-        wanted = self._count if most is None else min(self._count, most)
+        wanted = self.count if most is None else min(self.count, most)
         while len(self.all) < wanted:
             number = len(self.all)
             self.all.append(Worker(number, self._devices[number % len(self._devices)] if self._devices else None))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import bisect
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from artifacts.errors import InputError, UsageError
 from artifacts.formats.plain_data import dump_yaml, parse_yaml, read_json, read_mapping
@@ -20,6 +20,7 @@ from stages.recipes.phases import plateau_of, resolved, waits
 from stages.recipes.plan import check, partition_step, plan
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
+from stages.recipes.tally import Tally
 from stages.run_folder.files import PARTITION_RECORD, metrics_file
 
 
@@ -33,9 +34,9 @@ def run(
 
 def finish(recipe: Recipe, out: Path, steps: list[Step], pool: Workers, report: Report = silent) -> Summary:
     """Perform those of the run's steps that are not done yet; of a recipe with a plateau, then those that follow."""
-    tally = _Tally(recipe, out, report)
+    tally = Tally(recipe, out, report, workers=pool.count)
     while steps:
-        tally.expect(steps)
+        tally.expect(steps, [step for step in steps if is_done(step, out)])
         _execute(steps, out, pool, tally.add)
         steps = _next_round(recipe, out, max(step.round for step in steps)) if waits(recipe) else []
     return tally.summary()
@@ -103,19 +104,21 @@ def _claim(folder: RunFolder, recipe: Recipe, seed: int) -> None:
     atomic.write(record, [text.encode()], force=True)
 
 
-def _execute(steps: list[Step], root: Path, pool: Workers, finished: Callable[[Step], None]) -> None:
+def _execute(steps: list[Step], root: Path, pool: Workers, finished: Callable[[Step, float], None]) -> None:
     """Perform what is not done yet, each step as soon as its inputs exist, on the processes of `pool`."""
     queue = _Queue([step for step in steps if not is_done(step, root)])
+    began: dict[int, float] = {}
     while queue.left:
         for worker in pool.idle(queue.left):
             step = queue.take(worker.known)
             if step is not None:
                 worker.known.add(step.owner)
+                began[id(step)] = time.monotonic()
                 worker.start(step, (perform, (step, root)))
         worker = pool.next_finished()
         step = worker.task
         worker.finish()
-        finished(step)
+        finished(step, time.monotonic() - began[id(step)])
         queue.finished(step)
 
 
@@ -153,52 +156,3 @@ class _Queue:
             self._waits_for[other].discard(number)
             if not self._waits_for[other]:
                 bisect.insort(self._ready, other)
-
-
-class _Tally:
-    """What the progress bar and the final table say."""
-
-    def __init__(self, recipe: Recipe, root: Path, report: Report) -> None:
-        self._recipe, self._root, self._report = recipe, root, report
-        self._total, self._done, self._new = 0, 0, 0
-        self._sent = 0
-        self._curve: dict[int, dict[str, Any]] = {}
-
-    def expect(self, steps: list[Step]) -> None:
-        """These come next; some may be done."""
-        self._total += len(steps)
-        for step in steps:
-            if is_done(step, self._root):
-                self._count(step)
-
-    def add(self, step: Step) -> None:
-        self._new += 1
-        self._count(step)
-        latest = self._curve[max(self._curve)] if self._curve else None
-        accuracy = f", accuracy {latest['accuracy']:.1%}" if latest else ""
-        text = f"round {step.round}/{self._recipe.rounds}{accuracy}, {self._sent / 1e6:,.1f} MB sent"
-        self._report(self._done, self._total, text)
-
-    def _count(self, step: Step) -> None:
-        self._done += 1
-        if step.out.startswith("clients/") and "/outbox/" in step.out:
-            self._sent += (self._root / step.out).stat().st_size
-        if step.command == "evaluate":
-            self._curve[step.round] = read_json(self._root / step.out)
-
-    def summary(self) -> Summary:
-        rounds = [
-            {"round": number, "accuracy": metrics["accuracy"], "loss": metrics["loss"]}
-            for number, metrics in sorted(self._curve.items())
-        ]
-        return {
-            "out": str(self._root),
-            "recipe": self._recipe.name,
-            "rounds": rounds[-1]["round"],
-            "steps_run": self._new,
-            "steps_kept": self._total - self._new,
-            "bytes_sent_by_clients": self._sent,
-            "accuracy": rounds[-1]["accuracy"],
-            "loss": rounds[-1]["loss"],
-            "curve": rounds,
-        }

@@ -11,6 +11,7 @@ from artifacts.metadata import Metadata
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages
 from stages.privacy.accountant import calibrated, epsilon, planned
+from stages.words import epsilon_words
 
 DELTA = 1e-5
 RATE, SIGMA, STEPS = 0.2, 1.0, 3
@@ -187,9 +188,9 @@ def test_after_a_training_it_says_what_is_spent_and_left(fedsynth, fedsynth_json
     assert code == 0
     said = dict(line.split("  ", 1) for line in out.splitlines())
     said = {name: value.strip() for name, value in said.items()}
-    spent = f"{alone().pld:.3f}"
+    spent = epsilon_words(alone().pld)
     assert (said["epsilon"], said["epsilon in all"]) == (spent, f"{spent} per record")
-    assert said["budget left"] == f"{limit - alone().pld:.3f}"
+    assert said["budget left"] == f"{int(1000 * (limit - alone().pld)) / 1000:.3f}"
     shown = fedsynth_json("budget", "show", data)
     assert [(one["stage"], one["epsilon"]) for one in shown["charges"]] == [("train-generator", spent)]
     assert shown["budget_left"] == said["budget left"] and "q 0.2" in shown["charges"][0]["mechanism"]
@@ -203,7 +204,7 @@ def test_without_a_budget_a_delta_is_needed(fedsynth, fedsynth_json, key, data):
     told = fedsynth_json("train-generator", data, *TRAIN, "-o", out)
     assert "no δ was given" in told["epsilon"]
     shown = fedsynth_json("budget", "show", key.parent, "--delta", "1e-5")
-    assert shown["epsilon_in_all"] == f"{alone().pld:.3f} per record"
+    assert shown["epsilon_in_all"] == f"{epsilon_words(alone().pld)} per record"
     write_budget(key, budget_text(1.0))
     assert fedsynth("budget", "show", key.parent, "--delta", "1e-6")[0] == 2
     assert fedsynth("budget", "show", key.parents[2], "--delta", "1e-6")[0] == 3
