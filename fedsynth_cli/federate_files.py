@@ -1,4 +1,4 @@
-"""`fedsynth federate join`, `step` and `status`: a federation whose parties share a folder, and no network."""
+"""`fedsynth federate join`, `step`, `status` and `units`: a federation whose parties share a folder, and no network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output, complain, table
-from fedsynth_cli.options import Json, Quiet
+from fedsynth_cli.options import Force, Json, Out, Quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,6 +91,30 @@ def status(
 
     summary = stage(home, client=client, delta=delta)
     Output(as_json=json, quiet=quiet).result(summary, lambda console: _show(console, summary))
+
+
+def units(
+    home: Home,
+    drop: Annotated[
+        str,
+        typer.Option("--drop", metavar="PATH|URL", help="The folder that all parties reach.", show_default=False),
+    ],
+    out: Out,
+    client: Name = None,
+    every: Annotated[int, typer.Option("--every", min=1, help="Seconds between two steps.")] = 300,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a systemd service and timer that call `federate step`, with no rights beyond its home and the drop folder.
+
+    With a drop folder on a disk the service has no network at all.
+
+    Example: fedsynth federate units --home hospital-a --drop /mnt/drop -o units
+    """
+    from stages.federate.units import units as stage
+
+    Output(as_json=json, quiet=quiet).result(stage(home, drop, out, client=client, every=every, force=force))
 
 
 def _show(console: Console, summary: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output, complain
-from fedsynth_cli.federate_files import join, status, step
+from fedsynth_cli.federate_files import join, status, step, units
 from fedsynth_cli.options import Force, Json, Out, Quiet, RecipePreset, Rounds, Seed, Setting
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def group() -> typer.Typer:
     application.callback()(federate)
     for function, panel in (
         (app, _SERVER), (superlink, _SERVER), (register, _SERVER), (run, _SERVER), (supernode, _CLIENT),
-        (simulate, _SIMULATION), (join, _FILES), (step, _FILES), (status, _FILES),
+        (simulate, _SIMULATION), (join, _FILES), (step, _FILES), (status, _FILES), (units, _FILES),
     ):  # fmt: skip
         application.command(function.__name__, rich_help_panel=panel)(function)
     return application

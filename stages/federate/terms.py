@@ -102,10 +102,13 @@ def agreed(
 ) -> Terms:
     """Terms for a recipe, as they are first written down. All who are drawn must answer, unless it is said otherwise.
 
-    How a simulation divides its data is no matter of a federation, and may name a path: it is left out.
+    How a simulation divides its data is no matter of a federation, and may name a path: it is left out, and so are the
+    words of a recipe about its data.
     """
     stages = {name: values for name, values in recipe.stages.items() if name != "partition"}
-    recipe = replace(recipe, stages={name: _given(values) for name, values in stages.items()})
+    share = "all of them" if recipe.participation == 1 else f"{recipe.participation:.0%} of them"
+    about = f"{recipe.name} between {len(clients)} clients: {recipe.rounds} rounds, {share} in each."
+    recipe = replace(recipe, about=about, stages={name: _given(values) for name, values in stages.items()})
     least = least_clients if least_clients is not None else max(1, round(recipe.participation * len(clients)))
     return Terms(
         recipe=recipe, seed=seed, clients=clients, least_clients=least, wait=wait, most_bytes=most_bytes,

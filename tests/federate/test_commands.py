@@ -7,7 +7,7 @@ import pytest
 
 from stages.federate.submit import fingerprint
 
-COMMANDS = ("app", "superlink", "register", "run", "supernode", "simulate", "join", "step", "status")
+COMMANDS = ("app", "superlink", "register", "run", "supernode", "simulate", "join", "step", "status", "units")
 HEAVY = ("flwr", "ray", "grpc", "httpx", "torch", "opacus", "diffusers", "pyarrow", "cryptography")
 
 

@@ -1,6 +1,8 @@
 """`federate status`: by the files of one home, held against what the test itself did."""
 
 import re
+import shutil
+import subprocess
 import time
 
 import pytest
@@ -62,6 +64,26 @@ def test_the_wrong_name_for_a_home(called):
     split, _ = called()
     with pytest.raises(UsageError, match=r"--client 01: .* is the home of 00; it has no key of '01'"):
         status(split["00"], client="01")
+
+
+def test_units(called, fedsynth, tmp_path):
+    """By systemd's own checker, where there is one; of a folder whose name systemd would take apart."""
+    split, _ = called()
+    drop = tmp_path / 'd r"o%p$'
+    drop.mkdir()
+    line = ["federate", "units", "--home", split["00"], "--drop", drop, "--every", 60, "-o", tmp_path / "units"]
+    assert fedsynth(*line)[0] == 0
+    service, timer = tmp_path / "units/fedsynth-00.service", tmp_path / "units/fedsynth-00.timer"
+    assert f'--drop "{tmp_path}/d r\\"o%%p$$" --client 00' in service.read_text()
+    assert f'"{tmp_path}/d r\\"o%%p$"\n' in service.read_text(), "and variables are not read in lists of paths"
+    assert "PrivateNetwork=yes" in service.read_text()
+    assert "OnUnitInactiveSec=60" in timer.read_text()
+    if shutil.which("systemd-analyze"):
+        done = subprocess.run(["systemd-analyze", "verify", service, timer], capture_output=True, text=True)
+        assert "fedsynth-00" not in done.stderr, done.stderr
+    line[line.index(drop)] = "s3://bucket/drop"
+    assert fedsynth(*line, "--force")[0] == 0
+    assert "PrivateNetwork" not in service.read_text()
 
 
 def test_commands(called, fedsynth, tmp_path):

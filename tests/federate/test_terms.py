@@ -34,3 +34,5 @@ class TestTerms:
         terms, _ = federation()
         assert isinstance(terms, Terms)
         assert "partition" not in terms.to_yaml()
+        assert "digits" not in terms.to_yaml()
+        assert terms.recipe.about == "fedavg between 3 clients: 2 rounds, all of them in each."
