@@ -53,7 +53,7 @@ def first_image(folder: Path) -> NDArray[np.uint8]:
     for name in _class_folders(inner, outermost):
         for file in _visible(inner / name, outermost):
             try:
-                return read_image(limits.read_bytes(file, limits.FILE))
+                return read_image(limits.read_bytes(file, limits.FILE), bits=16)
             except (ValueError, OSError) as error:
                 raise InputError(f"{file}: {error}.") from error
     raise InputError(f"{folder}: no image in it.")

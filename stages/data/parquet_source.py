@@ -63,6 +63,10 @@ def is_parquet(path: Path) -> bool:
     return bool(_files(path)) if path.is_dir() else path.suffix == ".parquet"
 
 
+# However deep its pixels are: whether that is asked for, the whole set says.
+_ANY = Form(bits=16)
+
+
 def load_parquet(
     path: Path, columns: Columns, form: Form
 ) -> tuple[LabelledImages, LabelledImages | None, tuple[Metadata, ...]]:
@@ -90,7 +94,8 @@ def first_image(path: Path, column: str) -> NDArray[np.uint8]:
     files, _ = _find(path)
     for file, found, data in foreign_parquet.frames("rows", files[:1], Columns(image=column).asked()):
         if found["sizes"]:
-            return _image(bytes(data[: found["sizes"][0]]), f"{file}, column {column!r}, row {found['row']}")
+            where = f"{file}, column {column!r}, row {found['row']}"
+            return _image(bytes(data[: found["sizes"][0]]), _ANY, where)
     raise InputError(f"{files[0]}: it holds no images.")
 
 
