@@ -18,6 +18,7 @@ from artifacts.places import RunFolder
 from artifacts.publish import prepare
 from artifacts.writing import atomic
 from stages.evaluate.communication import Communication, read_communication
+from stages.evaluate.comparable import differences
 from stages.evaluate.efficiency import with_efficiency
 from stages.execution.progress import Summary
 from stages.pictures.comparison import GroupCurve, comparison_picture
@@ -166,9 +167,11 @@ def evaluate_runs(
             for label, members in grouped.items()
         ]
         atomic.write(picture, [comparison_picture(curves, target, delta)], force=force, custody=custody)
+    apart = differences({run.label: run.recipe for run in found}, {run.label: run.last for run in found})
+    about = {"custody": custody, "target": target, "delta": delta, "differences": apart}
     shown = {"groups": _by_label(groups), "runs": _by_label(rows)}
-    atomic.write_json(out, {"custody": custody, "target": target, "delta": delta, **shown}, force=force)
-    return {"out": str(out), "custody": custody, "target": target, "delta": delta, "runs": rows, "groups": groups}
+    atomic.write_json(out, {**about, **shown}, force=force)
+    return {"out": str(out), **about, "runs": rows, "groups": groups}
 
 
 def _cost(found: RunEpsilon | None) -> dict[str, Any]:

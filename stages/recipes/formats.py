@@ -5,6 +5,7 @@ Clients of one round share one `fedsynth batch`: importing torch takes longer th
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -44,23 +45,38 @@ def shell(recipe: Recipe, *, seed: int, workers: int, out: str) -> str:
 
 
 def makefile(recipe: Recipe, *, seed: int, workers: int, out: str) -> str:
-    """A Makefile for GNU make 4.3 or newer (grouped targets)."""
+    """A Makefile for GNU make 4.3 or newer (grouped targets).
+
+    Make compares times of files alone: to it a changed parameter is no reason to do anything. So every rule also needs
+    a file beside the run that holds the digest of its commands, written anew, when make reads this, where they changed.
+    """
     groups = invocations(recipe, seed)
     wanted = " ".join(f"$(RUN)/{name}" for name in ends(groups))
     lines = [*header(recipe), f"RUN ?= {out}", f"WORKERS ?= {workers}"]
     lines += [f"FEDSYNTH ?= {program(recipe).replace('$', '$$')}", ""]
+    rules = [_make_rule(group) for group in groups]
+    marks = [f"{number}-{hashlib.sha256(rule.encode()).hexdigest()[:16]}" for number, rule in enumerate(rules)]
+    lines += [
+        "# Commands that changed since they were last run are run again.",
+        f"MARKS := {' '.join(marks)}",
+        "$(shell mkdir -p '$(RUN).made' && for mark in $(MARKS); do file='$(RUN).made/'\"$${mark%%-*}\"; "
+        '[ "$$(cat "$$file" 2>/dev/null)" = "$$mark" ] || echo "$$mark" > "$$file"; done)',
+        "",
+    ]
     lines += [f"all: {wanted}", ".PHONY: all", ""]
-    for group in groups:
+    for number, (group, rule) in enumerate(zip(groups, rules, strict=True)):
         outputs = " ".join(f"$(RUN)/{name}" for step in group for name in step.outputs)
-        inputs = " ".join(f"$(RUN)/{name}" for name in inputs_of(group))
-        lines.append(f"{outputs} &: {inputs}".rstrip())
-        if len(group) == 1:
-            lines.append(f"\t$(FEDSYNTH) {command_line(group[0], '$(RUN)')}")
-        else:
-            chains = " \\\n\t  ".join(f"'{chain}'" for chain in chained(group, "$(RUN)"))
-            lines.append(f"\t@printf '%s\\n' \\\n\t  {chains} \\\n\t  | $(FEDSYNTH) batch --quiet --workers $(WORKERS)")
-        lines.append("")
+        inputs = [f"$(RUN)/{name}" for name in inputs_of(group)]
+        lines += [f"{outputs} &: {' '.join([*inputs, f'$(RUN).made/{number}'])}", rule, ""]
     return "\n".join(lines)
+
+
+def _make_rule(group: Group) -> str:
+    """What makes a group's files."""
+    if len(group) == 1:
+        return f"\t$(FEDSYNTH) {command_line(group[0], '$(RUN)')}"
+    chains = " \\\n\t  ".join(f"'{chain}'" for chain in chained(group, "$(RUN)"))
+    return f"\t@printf '%s\\n' \\\n\t  {chains} \\\n\t  | $(FEDSYNTH) batch --quiet --workers $(WORKERS)"
 
 
 def program(recipe: Recipe) -> str:

@@ -80,6 +80,15 @@ def test_make_gives_the_same_bytes_and_then_has_nothing_to_do(by_run, tmp_path, 
     lost.unlink()
     shell(["make"], tmp_path, command_path)
     assert digests(tmp_path / "run") == by_run
+    # A changed parameter changes the models that depend on it, and back again they are what they were.
+    other = ["--set", "train-client.learning_rate=0.01"]
+    for settings, same in ((other, False), ([], True)):
+        recipe = ["fedsynth", "recipe", RECIPE, *SMALL, *settings, "--format", "make", "--force", "-o", "Makefile"]
+        shell(recipe, tmp_path, command_path)
+        shell(["make"], tmp_path, command_path)
+        model = "server/outbox/model-0002.safetensors"
+        assert (digests(tmp_path / "run")[model] == by_run[model]) == same
+        assert "Nothing to be done" in shell(["make"], tmp_path, command_path).stdout
 
 
 @pytest.mark.slow

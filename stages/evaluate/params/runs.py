@@ -39,6 +39,8 @@ def table(summary: Mapping[str, Any]) -> Shown:
     for group in summary["groups"]:
         if group["epsilon_basis"] not in (None, *_COMMON):
             yield f"{group['label']}: ε for {group['epsilon_basis']}."
+    for difference in summary["differences"]:
+        yield f"Not comparable as they are: {difference}."
     for run in summary["runs"]:
         if run["rounds"] < run["planned_rounds"]:
             yield f"{run['label']} is not finished: {run['rounds']} of {run['planned_rounds']} rounds."
