@@ -70,21 +70,16 @@ def _seen(parcel, folder, unit):
     return [*about, seen_file(path, values=unit == "record", digests=True)]
 
 
-def compared(name, see, names=None):
+def compared(name, see, only=None):
     unit, _ = RECIPES[name]
     found, before = {}, {}
     for number, neighbour in enumerate(changes_for([unit], secure=False)):
-        if neighbour.crafted or neighbour.leaves_out or (names and neighbour.name not in names):
+        if neighbour.crafted or neighbour.leaves_out or only not in (None, neighbour.name):
             continue
         if neighbour.before not in before:
             before[neighbour.before] = see(name, neighbour.before, f"{number}-before")
         found[neighbour.name] = unlike(before[neighbour.before], see(name, neighbour.after, number))
     return found
-
-
-def test_an_answer_does_not_depend_on_one_record(seen_by_the_server):
-    names = ["an image that cannot be decoded"]
-    assert compared("dp-sgd", seen_by_the_server, names) == dict.fromkeys(names)
 
 
 @pytest.mark.slow
@@ -99,5 +94,5 @@ def test_no_answer_depends_on_any_of_the_neighbours(seen_by_the_server, name):
 def test_without_noise_in_the_messages_the_comparison_sees_it(seen_by_the_server, monkeypatch):
     """What it would find: the values of messages that only a trusted server noises."""
     monkeypatch.setitem(RECIPES, "dp-fedavg", ("record", RECIPES["dp-fedavg"][1]))
-    (found,) = compared("dp-fedavg", seen_by_the_server, ["one record more"]).values()
+    (found,) = compared("dp-fedavg", seen_by_the_server, "one record more").values()
     assert "values" in found
