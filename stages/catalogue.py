@@ -26,7 +26,8 @@ class Command:
     own source is (`reads_source`).
 
     `client_sends` and `server_sends` are the kinds of file that leave by it, under its second word as their method.
-    `made_again_by` makes a file of it again, for a replay.
+    `made_again_by` makes a file of it again, for a replay. `names` are the roles of the inputs that such a file names,
+    in order, with `|` between alternatives; of `encode` the method says them.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Command:
     client_sends: tuple[str, ...] = ()
     server_sends: tuple[str, ...] = ()
     made_again_by: str | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def stage(self) -> str:
@@ -79,6 +81,7 @@ COMMANDS: dict[str, Command] = {
             facts_from="stages.generators.file:facts_in",
             client_sends=("dataset",),
             made_again_by=f"{_AGAIN}:synthesize_again",
+            names=("generator",),
         ),
         Command(
             name="shuffle",
@@ -104,17 +107,41 @@ COMMANDS: dict[str, Command] = {
         Command(name="decode", performed_by="stages.decode:decode", made_again_by=f"{_SERVER_AGAIN}:decode_again"),
         Command(name="identity", performed_by="stages.identity:identity"),
         Command(name="roster", performed_by="stages.identity:roster", words=("federation",)),
-        Command(name="sign", performed_by="stages.sign:sign", client_sends=("envelope",), server_sends=("envelope",)),
+        Command(
+            name="sign",
+            performed_by="stages.sign:sign",
+            client_sends=("envelope",),
+            server_sends=("envelope",),
+            names=("file",),
+        ),
         Command(name="receipt ask", performed_by="stages.receipt:ask", client_sends=("head",)),
         Command(name="receipt give", performed_by="stages.receipt:give", server_sends=("receipt",)),
         Command(name="receipt keep", performed_by="stages.receipt:keep"),
         Command(name="secagg keys", performed_by="stages.secagg.client_steps:keys", client_sends=("secagg-keys",)),
         Command(
-            name="secagg shares", performed_by="stages.secagg.client_steps:shares", client_sends=("secagg-shares",)
+            name="secagg shares",
+            performed_by="stages.secagg.client_steps:shares",
+            client_sends=("secagg-shares",),
+            names=("keys",),
         ),
-        Command(name="secagg mask", performed_by="stages.secagg.mask:mask", client_sends=("secagg-masked",)),
-        Command(name="secagg confirm", performed_by="stages.secagg.unmask:confirm", client_sends=("secagg-survivors",)),
-        Command(name="secagg unmask", performed_by="stages.secagg.unmask:unmask", client_sends=("secagg-unmask",)),
+        Command(
+            name="secagg mask",
+            performed_by="stages.secagg.mask:mask",
+            client_sends=("secagg-masked",),
+            names=("keys", "model", "update|message"),
+        ),
+        Command(
+            name="secagg confirm",
+            performed_by="stages.secagg.unmask:confirm",
+            client_sends=("secagg-survivors",),
+            names=("keys", "model"),
+        ),
+        Command(
+            name="secagg unmask",
+            performed_by="stages.secagg.unmask:unmask",
+            client_sends=("secagg-unmask",),
+            names=("keys",),
+        ),
         Command(
             name="secagg collect",
             performed_by="stages.secagg.collect:collect",
@@ -133,6 +160,7 @@ COMMANDS: dict[str, Command] = {
             declared=RULES,
             words=("as",),
             made_again_by=f"{_SERVER_AGAIN}:aggregate_again",
+            names=("model",),
         ),
         Command(name="evaluate", performed_by="stages.evaluate.accuracy:evaluate"),
     )

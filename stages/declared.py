@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ def undeclared(metadata: Metadata) -> str | None:
             return f"its versions name {name!r}, which made no file of fedsynth"
     if metadata.arithmetic is not None and "torch" not in metadata.versions:
         return "it names a processor, but torch, whose results depend on that, did not make it"
+    if metadata.arithmetic is None and "torch" in metadata.versions:
+        return "torch made it, but it does not name the processor that its results depend on"
     stage, method, kind, plugins = metadata.stage, metadata.method, metadata.kind, records()
     if metadata.custody == "outbound":
         methods = _methods(stage, kind, plugins)
@@ -49,6 +51,9 @@ def undeclared(metadata: Metadata) -> str | None:
             return f"a {kind} is made by {' or '.join(map(str, methods))}, not by {method!r}"
     elif kind not in _of_server(stage):
         return f"no stage {stage!r} of the server sends a {kind}"
+    roles = [reference.role for reference in metadata.inputs]
+    if (named := _named_inputs(metadata)) is not None and not _fit(roles, named):
+        return f"it was made from {', '.join(roles) or 'nothing'}, where a {kind} names {', '.join(named) or 'nothing'}"
     return _misspelt(stage, method, canonical_json(dict(metadata.params)), plugins)
 
 
@@ -73,6 +78,32 @@ def _of_server(stage: str) -> tuple[str, ...]:
     if stage == "aggregate":
         return tuple(kind for declared in RULES.classes for kind in declared.writes if kind != "update")
     return tuple(kind for command in COMMANDS.values() if command.stage == stage for kind in command.server_sends)
+
+
+def _named_inputs(metadata: Metadata) -> tuple[str, ...] | None:
+    """The roles of the inputs that a file names; None for the server's lists of a round, which are held to that."""
+    stage, method = metadata.stage, metadata.method
+    if stage == "encode":
+        encoder = ENCODERS.chosen({"method": method})
+        if metadata.custody == "downlink":
+            return ("model",)  # what goes down does not say who took part
+        previous = "previous" in encoder.takes and encoder.names_previous
+        return ("model", "|".join(encoder.reads), *(["previous|"] if previous else []))
+    if stage == "secagg" and metadata.custody == "downlink":
+        return None
+    command = COMMANDS.get(f"{stage} {method}") or COMMANDS.get(stage)
+    return command.names if command is not None else None
+
+
+def _fit(roles: Sequence[str], named: Sequence[str]) -> bool:
+    """`a|b` is one of the two; `a|` may be left out."""
+    left = list(roles)
+    for one in named:
+        if left and left[0] in one.split("|"):
+            left.pop(0)
+        elif not one.endswith("|"):
+            return False
+    return not left
 
 
 def check_params(path: Path, metadata: Metadata) -> None:

@@ -59,9 +59,10 @@ class SecureRounds:
         """What it would take to check the file."""
         if seen.metadata.stage != STAGE or seen.tensors is None:
             return None
-        listed = [reference for reference in seen.metadata.inputs if reference.role == "keys"]
-        if self._known is None or (listed and self.given is None):
+        if self._known is None or self.given is None:
             return _SESSION
+        if seen.metadata.custody == "outbound" and seen.metadata.round not in self.given.key_lists:
+            return f"the list of keys of round {seen.metadata.round}, which the server sends"
         return None
 
     def check(self, seen: Seen, key: Key | None, home: Path | None) -> Iterator[Problem]:
@@ -76,6 +77,8 @@ class SecureRounds:
                 return
             yield from _FILES[artifact.metadata.kind](artifact, session)
             yield from self._signed(artifact, session, key)
+            if session is None:
+                yield from self._listed(artifact)
             if key is not None and home is not None:
                 yield from _kept(artifact, session, Member(str(artifact.metadata.client), home, key))
         except FedsynthError as error:
@@ -88,8 +91,16 @@ class SecureRounds:
                 raise InputError(f"{artifact.path} comes before anything that it could be made from.")
             return None
         digest = next((str(r.sha256) for r in artifact.metadata.inputs if r.role == "keys"), "")
+        found = self._read(digest)
+        if isinstance(found, str):
+            raise InputError(f"{artifact.path}: {found}")
+        found.check_member(artifact.metadata, artifact.path)
+        return found
+
+    def _read(self, digest: str) -> Session | str:
+        """The session of a list of keys; or why there is none."""
+        assert self.given is not None and self._known is not None  # `needs` has said so
         if digest not in self._sessions:
-            assert self.given is not None and self._known is not None  # `needs` has said so
             path = self.given.paths.get(digest)
             try:
                 if path is None:
@@ -97,11 +108,21 @@ class SecureRounds:
                 self._sessions[digest] = read_session(path, self._known)
             except FedsynthError as error:
                 self._sessions[digest] = str(error)
-        found = self._sessions[digest]
-        if isinstance(found, str):
-            raise InputError(f"{artifact.path}: {found}")
-        found.check_member(artifact.metadata, artifact.path)
-        return found
+        return self._sessions[digest]
+
+    def _listed(self, artifact: TensorArtifact) -> Iterator[Problem]:
+        """A client's keys are those that the list of their round has; one that came too late is on none."""
+        assert self.given is not None
+        client = str(artifact.metadata.client)
+        sessions = [self._read(digest) for digest in self.given.key_lists[artifact.metadata.round]]
+        mine = artifact.tensors["cipher_keys"][0].tobytes(), artifact.tensors["mask_keys"][0].tobytes()
+        listed = [
+            (one.cipher_keys[client], one.mask_keys[client])
+            for one in sessions
+            if not isinstance(one, str) and client in one.clients
+        ]
+        if listed and mine not in listed:
+            yield "tensors", "the server's list of its round has other keys of this client"
 
     def _signed(self, artifact: TensorArtifact, session: Session | None, key: Key | None) -> Iterator[Problem]:
         """By the client whose file it is; and, with its key at hand, the one signature that the key makes."""

@@ -110,6 +110,7 @@ class Given:
     obstacles: list[tuple[Path, str]] = field(default_factory=list)
     events: set[str] = field(default_factory=set)  # ids of the noise behind what was given
     wrong: list[tuple[Path, str]] = field(default_factory=list)  # what nobody may have been given
+    key_lists: dict[int | None, list[str]] = field(default_factory=dict)  # of secure aggregation, by round
 
     @classmethod
     def read(cls, folders: Iterable[Path]) -> Given:
@@ -141,6 +142,8 @@ class Given:
         self.paths[sha256] = path
         if path.parent.name == PUBLIC and metadata.custody in ("private", "server", "outbound"):
             self.wrong.append((path, f"a {metadata.custody} {metadata.kind} stands among the public files"))
+        if metadata.kind == "secagg-keys":
+            self.key_lists.setdefault(metadata.round, []).append(sha256)
         self.events |= {str(event.get("id")) for event in metadata.privacy}
         if metadata.kind == "model":
             self.models[sha256] = KnownModel.of(metadata.params, specs)

@@ -82,6 +82,9 @@ def hidden(values):
 DISGUISES = {
     "backwards": lambda watch: watch.see(NOISE.tobytes() + SECRET.secret[::-1]),
     "a byte a float": lambda watch: watch.see_numbers(hidden(np.frombuffer(SECRET.secret, np.uint8))),
+    "a share of 255 in half precision": lambda watch: watch.see_numbers(
+        hidden(np.frombuffer(SECRET.secret, np.uint8) / 255).astype(np.float16)
+    ),
     "a share of 255 a float": lambda watch: watch.see_numbers(hidden(np.frombuffer(SECRET.secret, np.uint8) / 255)),
     "the first half": lambda watch: watch.see(NOISE.tobytes() + SECRET.secret[:16]),
     "the last 15 bytes": lambda watch: watch.see(SECRET.secret[17:] + NOISE.tobytes()),

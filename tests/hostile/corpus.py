@@ -30,6 +30,7 @@ from artifacts.ledgers import (  # noqa: E402
     gate,
     lineage,
     merkle,
+    receipt_log,
     spend,
     tree_heads,
 )
@@ -104,7 +105,10 @@ def logs(folder):
     with chains.locked(folder / "gate", gate._is_entry) as log:
         for entry, by in (("held", ""), ("released", "person")):
             log.append({"entry": entry, "file": "m", "sha256": "a" * 64, "by": by, "seen_private": False})
-    return {name: (folder / name).read_bytes() for name in ("egress", "spend", "gate")}
+    with chains.locked(folder / "receipt-log", receipt_log._is_entry) as log:
+        for leaf in ("a", "b"):
+            log.append({"leaf": leaf * 64})
+    return {name: (folder / name).read_bytes() for name in ("egress", "spend", "gate", "receipt-log")}
 
 
 def statements_of():
@@ -118,9 +122,9 @@ def statements_of():
     leaves = [merkle.leaf_hash(head.payload) for head in heads]
     yield "file", [(1, line) for line in on_file]
     yield "head", [(1, heads[0])]
-    yield "receipt", [(2, heads[0]), (1, tree_heads.grown(leaves, {"a": 0}, federation="f", round=1))]
+    yield "receipt", [(2, heads[0]), (-1, tree_heads.grown(leaves, {"a": 0}, federation="f", round=1))]
     both = tree_heads.grown(leaves, {"a": 0, "b": 1}, federation="f", round=1)
-    yield "receipts", [*((2, head) for head in heads), (1, both)]
+    yield "receipts", [*((2, head) for head in heads), (-1, both)]
 
 
 def images():
@@ -161,7 +165,7 @@ def corpora():
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for name, data in logs(folder).items():
-            for reader in (name, f"{name}-chained") if name != "gate" else (name,):
+            for reader in (name, f"{name}-chained") if name in ("egress", "spend") else (name,):
                 yield reader, "lines", data
         for name, owner in (("a", "a"), ("b", "b"), ("server", "server")):
             roster.write_identity(folder / name, name, keys.simulated(0, owner), force=True)

@@ -17,7 +17,7 @@ from artifacts.errors import FedsynthError, UsageError
 from artifacts.formats import dataset_file, dataset_stream, envelope_file, tensors_file, tensors_stream
 from artifacts.identity import keys, roster
 from artifacts.ledgers import chain as chains
-from artifacts.ledgers import egress, gate, lineage, receipts, spend
+from artifacts.ledgers import egress, gate, lineage, receipt_log, receipts, spend
 from artifacts.places import RunFolder
 from fedsynth_cli.options import GivenOptions
 from stages.catalogue import DECLARED
@@ -76,6 +76,7 @@ def table(forge) -> dict[str, Reader]:
         "spend": Reader(spend.read_charged, "spend.jsonl", "json"),
         "spend-chained": Reader(charges, "spend.jsonl", "json", rechained),
         "gate": Reader(lambda path: chains.read(path, gate._is_entry), "gate.jsonl", "json", rechained),
+        "receipt-log": Reader(receipt_log.read_leaves, "receipts.jsonl", "json", rechained),
         "envelope": Reader(envelope_file.read, "a.intoto.jsonl", "json"),
         "envelope-signed": Reader(envelope_file.read, "a.intoto.jsonl", "json", signed),
         "receipts": Reader(receipt, "receipt.intoto.jsonl", "json", signed, share=0.5),
@@ -269,11 +270,12 @@ def chain_lines(forge, data):
 
 
 def sign_lines(forge, data):
-    """Each line is {"signers": n, "statement": …}."""
+    """Each line is {"signers": n, "statement": …}; with -1 the last one signs alone, which is the server."""
     out = b""
     for said in _parsed(data):
         try:
-            out += forge.enveloped(said["statement"], SECRETS[: said["signers"]])
+            number = said["signers"]
+            out += forge.enveloped(said["statement"], SECRETS[number:] if number < 0 else SECRETS[:number])
         except (ValueError, TypeError, KeyError, RecursionError):
             out += forge.spelt(said).encode() + b"\n"
     return out
