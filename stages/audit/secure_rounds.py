@@ -61,13 +61,13 @@ class SecureRounds:
             return None
         if self._known is None or self.given is None:
             return _SESSION
-        if seen.metadata.custody == "outbound" and seen.metadata.round not in self.given.key_lists:
+        if seen.metadata.kind == "secagg-keys" and seen.metadata.round not in self.given.key_lists:
             return f"the list of keys of round {seen.metadata.round}, which the server sends"
         return None
 
     def check(self, seen: Seen, key: Key | None, home: Path | None) -> Iterator[Problem]:
         """What is wrong with a file of a client's, or a list of the server's. `home` is where its key stands."""
-        if seen.metadata.stage != STAGE or seen.tensors is None or self.needs(seen) is not None:
+        if seen.metadata.stage != STAGE or seen.tensors is None or self.needs(seen) == _SESSION:
             return
         try:
             artifact = tensors_file.read(seen.path)
@@ -114,7 +114,7 @@ class SecureRounds:
         """A client's keys are those that the list of their round has; one that came too late is on none."""
         assert self.given is not None
         client = str(artifact.metadata.client)
-        sessions = [self._read(digest) for digest in self.given.key_lists[artifact.metadata.round]]
+        sessions = [self._read(digest) for digest in self.given.key_lists.get(artifact.metadata.round, ())]
         mine = artifact.tensors["cipher_keys"][0].tobytes(), artifact.tensors["mask_keys"][0].tobytes()
         listed = [
             (one.cipher_keys[client], one.mask_keys[client])
