@@ -22,10 +22,11 @@ from stages.audit.findings import AuditReport, Level
 from stages.audit.obstacles import is_gone
 from stages.audit.participant import Audited, Common, add_error, audit_one, could_not
 from stages.audit.replay import Federation, ReplayOptions
+from stages.audit.secure_rounds import check_answers
 from stages.audit.signatures import check_trust, find_roster, receipts_in
 from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subjects, find_subjects
-from stages.audit.surrounding_files import Given
+from stages.audit.surrounding_files import Given, Kept
 from stages.execution.progress import Report, silent
 from stages.execution.workers import Workers
 
@@ -109,6 +110,7 @@ def _look(
         report(number, number, parts[-1].name)
     for part in parts:
         result.add_all(part.result)
+    _check_rounds([one for part in parts for one in part.sent], common, result)
     if server is not None:
         ledgers = bool(subjects.clients) and all(subject.role == "own" for subject in subjects.clients)
         _check_server_lineage(made_from, server, recorded, result, ledgers=ledgers)
@@ -168,6 +170,15 @@ def _federation(
         common.roster.path if common.roster is not None else None,
         common.given,
     )
+
+
+def _check_rounds(sent: list[Kept], common: Common, result: AuditReport) -> None:
+    """What the clients' files of a secure round say together."""
+    try:
+        for path, what in check_answers(sent, common.rounds):
+            result.add("failure", "tensors", path, what)
+    except Exception as error:
+        add_error(error, "tensors", sent[0].path, result)
 
 
 def _check_copies(subjects: Subjects, recorded: Mapping[str, set[str]], result: AuditReport) -> None:

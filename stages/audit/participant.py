@@ -24,7 +24,7 @@ from stages.audit.obstacles import in_words, obstacle
 from stages.audit.outbound import Problem, Seen, check_seen
 from stages.audit.pictures import Fingerprints, copied, of_private
 from stages.audit.replay import Federation, ReplayOptions, replay_files
-from stages.audit.secure_rounds import SecureRounds
+from stages.audit.secure_rounds import STAGE, SecureRounds
 from stages.audit.signatures import check_anchor, check_envelopes, check_log, check_spent
 from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subject
@@ -55,7 +55,7 @@ class Audited:
     result: AuditReport = field(default_factory=AuditReport)
     recorded: set[str] = field(default_factory=set)
     replaced: set[str] = field(default_factory=set)
-    # For a replay of the server's files: what was sent to it, and seeds that are known.
+    # For a replay of the server's files, and for secure aggregation: what was sent to it, and seeds that are known.
     sent: list[Kept] = field(default_factory=list)
     seeds: tuple[int, ...] = ()
 
@@ -82,8 +82,9 @@ def audit_one(
                 check_spent(subject.place, mine, snapshot.seen, common.receipts, result)
         if subject.is_server and snapshot.has_records:
             check_log(subject.place, common.receipts, result)
+        kept = (one for one in snapshot.seen if common.replay is not None or one.metadata.stage == STAGE)
+        part.sent = [Kept(one.path, one.sha256, one.metadata) for one in kept]
         if common.replay is not None:
-            part.sent = [Kept(seen.path, seen.sha256, seen.metadata) for seen in snapshot.seen]
             part.seeds = snapshot.seeds
             if subject.role != "received":
                 replay_files(snapshot, federation or Federation(given=common.given), common.replay, result)
@@ -164,6 +165,8 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
                 fail(check, one.path, what)
             for what in shown.check(one) if shown is not None else ():
                 fail("events", one.path, what)
+            if secret is not None and secret.simulation > one.metadata.simulation and not subject.is_server:
+                fail("params", one.path, "it does not say that it is a simulation's, whose key its client has")
             if private is not None and (found := copied(one.prints, private, one.metadata)) is not None:
                 fail("images", one.path, found)
             if (needed := common.rounds.needs(one)) is not None:

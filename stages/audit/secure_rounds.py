@@ -7,7 +7,7 @@ needs (`docs/audit.md` counts them).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from artifacts.identity.keys import Key
 from artifacts.identity.roster import Roster
 from stages.audit.obstacles import in_words
 from stages.audit.outbound import Problem, Seen
-from stages.audit.surrounding_files import Given
+from stages.audit.surrounding_files import Given, Kept
 from stages.methods.params.encoding import DeltaEncoding
 from stages.secagg import shamir
 from stages.secagg.mask import noise_of
@@ -36,6 +36,7 @@ from stages.secagg.session import (
     signature_of,
     survivors_statement,
 )
+from stages.secagg.total import recovered
 
 STAGE = "secagg"
 _SESSION = "the roster, and the list of keys that the server sent (--received)"
@@ -91,13 +92,13 @@ class SecureRounds:
                 raise InputError(f"{artifact.path} comes before anything that it could be made from.")
             return None
         digest = next((str(r.sha256) for r in artifact.metadata.inputs if r.role == "keys"), "")
-        found = self._read(digest)
+        found = self.session_of(digest)
         if isinstance(found, str):
             raise InputError(f"{artifact.path}: {found}")
         found.check_member(artifact.metadata, artifact.path)
         return found
 
-    def _read(self, digest: str) -> Session | str:
+    def session_of(self, digest: str) -> Session | str:
         """The session of a list of keys; or why there is none."""
         assert self.given is not None and self._known is not None  # `needs` has said so
         if digest not in self._sessions:
@@ -114,7 +115,7 @@ class SecureRounds:
         """A client's keys are those that the list of their round has; one that came too late is on none."""
         assert self.given is not None
         client = str(artifact.metadata.client)
-        sessions = [self._read(digest) for digest in self.given.key_lists.get(artifact.metadata.round, ())]
+        sessions = [self.session_of(digest) for digest in self.given.key_lists.get(artifact.metadata.round, ())]
         mine = artifact.tensors["cipher_keys"][0].tobytes(), artifact.tensors["mask_keys"][0].tobytes()
         listed = [
             (one.cipher_keys[client], one.mask_keys[client])
@@ -136,6 +137,36 @@ class SecureRounds:
             yield "envelopes", "the client's key makes another identity than the roster has"
         elif sign(identity, statement) != signature:
             yield "envelopes", "its signature is not the one that the client's key makes of it: bits may stand in it"
+
+
+def check_answers(files: Sequence[Kept], rounds: SecureRounds) -> Iterator[tuple[Path, str]]:
+    """With enough answers of a round its secrets come out: seeds that were committed to, and keys that were listed."""
+    sessions: dict[str, list[TensorArtifact]] = {}
+    for one in files:
+        if one.metadata.kind == "secagg-unmask" and rounds.roster is not None and rounds.given is not None:
+            digest = next((str(r.sha256) for r in one.metadata.inputs if r.role == "keys"), "")
+            sessions.setdefault(digest, []).append(tensors_file.read(one.path))
+    for digest, answers in sessions.items():
+        session = rounds.session_of(digest)
+        there, dropped = names(answers[0], "survivors"), names(answers[0], "dropped")
+        if isinstance(session, str) or len(answers) < session.threshold:
+            continue  # the first is told already, with fewer answers nothing comes out
+        try:
+            seeds = recovered(answers, "seeds", there, session)
+            keys = recovered(answers, "mask_keys", dropped, session)
+        except FedsynthError as error:
+            yield answers[0].path, in_words(error)
+            continue
+        for one in files:
+            client, refers = str(one.metadata.client), {r.sha256 for r in one.metadata.inputs}
+            if one.metadata.kind != "secagg-shares" or digest not in refers or client not in seeds:
+                continue
+            said = tensors_file.read(one.path).tensors["commitments"][0].tobytes()
+            if commitment(seeds[client], session.seed_context(client)) != said:
+                yield one.path, "its commitment is not to the seed that the round's answers give"
+        for client, secret in keys.items():
+            if pair_of(secret).public != session.mask_keys[client]:
+                yield answers[0].path, f"the round's answers give another mask key of {client!r} than the list has"
 
 
 def _signature(artifact: TensorArtifact, session: Session | None) -> tuple[bytes, dict[str, Any]]:

@@ -190,10 +190,7 @@ def check_anchor(place: Place, roster: Roster | None, given: Receipts, sent: Sen
 
 
 def check_spent(place: Place, key: Key, seen: Sequence[Seen], given: Receipts, result: AuditReport) -> None:
-    """Heads commit to the spend ledger, which only grows: one that was put back or made anew is not what they say.
-
-    They also say whether the key is a simulation's.
-    """
+    """Heads commit to the spend ledger, which only grows: one that was put back or made anew is not what they say."""
     book, reached = spend.beside(place.key), 0
     try:
         files = [one.envelopes for one in seen if one.envelopes is not None and one.metadata.kind == "head"]
@@ -201,8 +198,6 @@ def check_spent(place: Place, key: Key, seen: Sequence[Seen], given: Receipts, r
         kept = read_receipts(receipts_of(place))
         heads += [*kept.lines.get(place.base.name, ()), *given.lines.get(place.base.name, ())]
         for path, said in sorted(((path, head_of(line)) for path, line in heads), key=lambda one: one[1].seq):
-            if said.simulation != key.simulation:
-                result.add("failure", "envelopes", path, "whether this is a simulation, the key says otherwise")
             entries = spend.committed_entries(book, key, said.occasion, said.spend)
             if entries is None or entries < reached:
                 what = f"it is not the ledger that {path.name} commits to: it was put back, cut or made anew"

@@ -58,8 +58,8 @@ def secure_sum(
     listed = tensors_file.read(shares, kind="secagg-shares")
     session.check_member(listed.metadata, shares)
     given = _answers(answers, session, known, there, dropped)
-    seeds = _recovered(given, "seeds", there, session)
-    secrets = _recovered(given, "mask_keys", dropped, session)
+    seeds = recovered(given, "seeds", there, session)
+    secrets = recovered(given, "mask_keys", dropped, session)
     _check_seeds(seeds, session, listed)
     for client, secret in secrets.items():
         if pair_of(secret).public != session.mask_keys[client]:
@@ -154,7 +154,7 @@ def _answers(
     return [answers[client] for client in sorted(answers)]
 
 
-def _recovered(
+def recovered(
     answers: Sequence[TensorArtifact], tensor: str, owners: tuple[str, ...], session: Session
 ) -> dict[str, bytes]:
     """Of each owner the secret, from the shares in t of the answers."""

@@ -8,10 +8,15 @@ import pytest
 
 from fedsynth_cli.app import run as run_command_line
 from stages.audit import audit
+from stages.recipes.recipe import change, load_recipe
 
 sys.path.append(str(Path(__file__).parent))  # where tests find the folder `tampering`
 
 CLIENTS = ("00", "01", "02")
+FEDERATED = (
+    "init-model.arch=softmax", "init-model.width=null", "init-model.depth=null", "partition.clients=2",
+    "train-client.local_epochs=null", "train-client.local_steps=1", "receipts=true",
+)  # fmt: skip
 
 
 def typed(line, **names):
@@ -98,3 +103,23 @@ def tampered(every_kind, tmp_path):
     for name in ("clients/01", "server"):
         shutil.copytree(every_kind / name, target / name)
     return target
+
+
+@pytest.fixture(scope="session")
+def federated(helper, tmp_path_factory):
+    """A federation of two clients, signed and with receipts: the homes of server, 00 and 01 after one round."""
+    homes = helper("federate/homes.py")
+    folder = tmp_path_factory.mktemp("forms")
+    recipe = change(load_recipe("fedavg"), FEDERATED, 1)
+    begun = homes.prepared(recipe, folder / "begun", 5)
+    terms = homes.terms_for(recipe, begun, seed=5, wait=1.0, signed=True)
+    split = homes.split(begun, terms, folder / "homes")
+    homes.served(terms, split, homes.ByHand(split))
+    return folder / "homes"
+
+
+@pytest.fixture
+def homes(federated, tmp_path):
+    """A copy to change."""
+    shutil.copytree(federated, tmp_path / "homes", symlinks=True)
+    return tmp_path / "homes"

@@ -10,32 +10,6 @@ import pytest
 
 from artifacts.formats import tensors_file
 from stages.audit import ReplayOptions, audit
-from stages.recipes.recipe import change, load_recipe
-
-SETTINGS = (
-    "init-model.arch=softmax", "init-model.width=null", "init-model.depth=null", "partition.clients=2",
-    "train-client.local_epochs=null", "train-client.local_steps=1", "receipts=true",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def federated(helper, tmp_path_factory):
-    """A federation of two clients, signed and with receipts: the homes of server, 00 and 01 after one round."""
-    homes = helper("federate/homes.py")
-    folder = tmp_path_factory.mktemp("forms")
-    recipe = change(load_recipe("fedavg"), SETTINGS, 1)
-    begun = homes.prepared(recipe, folder / "begun", 5)
-    terms = homes.terms_for(recipe, begun, seed=5, wait=1.0, signed=True)
-    split = homes.split(begun, terms, folder / "homes")
-    homes.served(terms, split, homes.ByHand(split))
-    return folder / "homes"
-
-
-@pytest.fixture
-def homes(federated, tmp_path):
-    """A copy to change."""
-    shutil.copytree(federated, tmp_path / "homes", symlinks=True)
-    return tmp_path / "homes"
 
 
 @pytest.fixture

@@ -158,6 +158,23 @@ def test_keys_and_commitments_are_made_again_while_their_secrets_are_kept(run, f
     assert said == ["its mask_keys are not those of the secrets that the client keeps"]
 
 
+def test_a_commitment_to_nothing_is_found_by_the_answers_of_the_round(run):
+    """32 bytes of an insider's own, signed: who has the answers of the others has the seed."""
+    assert not failures(audit(run.root))
+    smuggle(run, "secagg-shares", {"commitments": np.arange(32, dtype=np.uint8).reshape(1, 32)}, resign=True)
+    assert not failures(audited(run)), "nobody can tell by the client's folder alone"
+    said = [f.what for f in audit(run.root).findings if f.level == "failure"]
+    assert "its commitment is not to the seed that the round's answers give" in said
+
+
+def test_an_answer_with_a_share_of_ones_own_is_found(run):
+    seeds = run.tensors("secagg-unmask")["seeds"].copy()
+    seeds[0, -1] ^= 1
+    smuggle(run, "secagg-unmask", {"seeds": seeds}, resign=True)
+    assert not failures(audited(run))
+    assert "tensors" in failures(audit(run.root))
+
+
 def _signed_with_nonce(secret, statement, nonce):
     """Ed25519 by hand (RFC 8032), with a nonce of one's own."""
     import hashlib
