@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from insider.cases import FREE, covered, generated
 from insider.forms import FORMS, outcome
+from insider.pairs import PAIRS, pair_cases
 from tampering.run import Run
 
 GUIDE = Path(__file__).parents[2] / "docs/audit.md"
@@ -73,6 +74,12 @@ def test_a_sample_of_all_cases_is_caught_or_listed(cases, every_kind, tmp_path, 
     assert try_all(cases[5::step], every_kind, tmp_path, forge, ["client"]) == []
 
 
+@pytest.mark.parametrize("number", range(len(PAIRS)))
+def test_what_is_rewritten_together_is_caught_or_listed(every_kind, tmp_path, forge, number):
+    (case,) = list(pair_cases(None))[number : number + 1]
+    assert try_all([case], every_kind, tmp_path, forge, list(FORMS)) == []
+
+
 def test_every_kind_that_leaves_has_its_cases(cases):
     assert covered(cases) == ELSEWHERE
     assert len(cases) > 1000 and len({str(case) for case in cases}) == len(cases)
@@ -80,7 +87,8 @@ def test_every_kind_that_leaves_has_its_cases(cases):
 
 def test_what_is_free_is_listed_in_the_guide():
     text = GUIDE.read_text()
-    assert [name for name in set(FREE.values()) if f"| {name} |" not in text] == []
+    free = {*FREE.values(), *(free for _, _, _, free in PAIRS if free is not None)}
+    assert [name for name in free if f"| {name} |" not in text] == []
 
 
 @pytest.mark.slow
