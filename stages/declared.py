@@ -25,6 +25,8 @@ from stages.plugins import records
 from stages.registry import ENCODERS, GENERATORS, NETWORKS, RULES
 
 _LIBRARIES = {"fedsynth", "torch", "numpy", "scipy", "pyarrow", "pillow", "diffusers", "cryptography"}
+# Parameters that make a file state a count.
+_COUNTS = {"tell_examples": "num_examples", "tell_steps": "local_steps"}
 # PEP 440, normalised, with the builds of torch: a version that says more than a version is none.
 _NUMBER = "(0|[1-9][0-9]{0,3})"
 _VERSION = re.compile(
@@ -51,6 +53,9 @@ def undeclared(metadata: Metadata) -> str | None:
             return f"a {kind} is made by {' or '.join(map(str, methods))}, not by {method!r}"
     elif kind not in _of_server(stage):
         return f"no stage {stage!r} of the server sends a {kind}"
+    counted = {count for name, count in _COUNTS.items() if metadata.params.get(name) is True}
+    if set(metadata.counts) != counted:
+        return f"it counts {', '.join(metadata.counts) or 'nothing'}, where its parameters tell {sorted(counted)}"
     roles = [reference.role for reference in metadata.inputs]
     if (named := _named_inputs(metadata)) is not None and not _fit(roles, named):
         return f"it was made from {', '.join(roles) or 'nothing'}, where a {kind} names {', '.join(named) or 'nothing'}"
