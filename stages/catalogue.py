@@ -27,7 +27,8 @@ class Command:
 
     `client_sends` and `server_sends` are the kinds of file that leave by it, under its second word as their method.
     `made_again_by` makes a file of it again, for a replay. `names` are the roles of the inputs that such a file names,
-    in order, with `|` between alternatives; of `encode` the method says them.
+    in order, with `|` between alternatives; of `encode` the method says them. `libraries` are those whose versions a file
+    names that no replay gives again.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Command:
     server_sends: tuple[str, ...] = ()
     made_again_by: str | None = None
     names: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
 
     @property
     def stage(self) -> str:
@@ -117,30 +119,39 @@ COMMANDS: dict[str, Command] = {
         Command(name="receipt ask", performed_by="stages.receipt:ask", client_sends=("head",)),
         Command(name="receipt give", performed_by="stages.receipt:give", server_sends=("receipt",)),
         Command(name="receipt keep", performed_by="stages.receipt:keep"),
-        Command(name="secagg keys", performed_by="stages.secagg.client_steps:keys", client_sends=("secagg-keys",)),
+        Command(
+            name="secagg keys",
+            performed_by="stages.secagg.client_steps:keys",
+            client_sends=("secagg-keys",),
+            libraries=("cryptography",),
+        ),
         Command(
             name="secagg shares",
             performed_by="stages.secagg.client_steps:shares",
             client_sends=("secagg-shares",),
             names=("keys",),
+            libraries=("cryptography",),
         ),
         Command(
             name="secagg mask",
             performed_by="stages.secagg.mask:mask",
             client_sends=("secagg-masked",),
             names=("keys", "model", "update|message"),
+            libraries=("cryptography", "numpy"),
         ),
         Command(
             name="secagg confirm",
             performed_by="stages.secagg.unmask:confirm",
             client_sends=("secagg-survivors",),
             names=("keys", "model"),
+            libraries=("cryptography",),
         ),
         Command(
             name="secagg unmask",
             performed_by="stages.secagg.unmask:unmask",
             client_sends=("secagg-unmask",),
             names=("keys",),
+            libraries=("cryptography",),
         ),
         Command(
             name="secagg collect",

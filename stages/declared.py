@@ -53,6 +53,8 @@ def undeclared(metadata: Metadata) -> str | None:
             return f"a {kind} is made by {' or '.join(map(str, methods))}, not by {method!r}"
     elif kind not in _of_server(stage):
         return f"no stage {stage!r} of the server sends a {kind}"
+    if (made := _libraries(metadata)) and set(metadata.versions) != made:
+        return f"it names the versions of {', '.join(metadata.versions)}, where {', '.join(sorted(made))} made it"
     counted = {count for name, count in _COUNTS.items() if metadata.params.get(name) is True}
     if set(metadata.counts) != counted:
         return f"it counts {', '.join(metadata.counts) or 'nothing'}, where its parameters tell {sorted(counted)}"
@@ -83,6 +85,13 @@ def _of_server(stage: str) -> tuple[str, ...]:
     if stage == "aggregate":
         return tuple(kind for declared in RULES.classes for kind in declared.writes if kind != "update")
     return tuple(kind for command in COMMANDS.values() if command.stage == stage for kind in command.server_sends)
+
+
+def _libraries(metadata: Metadata) -> set[str]:
+    """Those that make a client's file which no replay gives again; none where a replay says it."""
+    command = COMMANDS.get(f"{metadata.stage} {metadata.method}")
+    fresh = command is not None and metadata.custody == "outbound" and command.libraries
+    return {"fedsynth", *fresh} if fresh else set()
 
 
 def _named_inputs(metadata: Metadata) -> tuple[str, ...] | None:

@@ -120,7 +120,7 @@ class Replay:
 
     def _outbound(self, one: Held) -> Replayed:
         if KINDS[one.metadata.kind].is_fresh and one.metadata.custody != "downlink":
-            return Replayed(one.path, "no computation", "keys and masks are fresh each time")
+            return self._fresh(one, "keys and masks are fresh each time")
         if KINDS[one.metadata.kind].is_signed:
             return Replayed(one.path, "no computation", "a signature, which is checked instead")
         try:
@@ -133,12 +133,23 @@ class Replay:
             return Replayed(one.path, worst.state, f"made from {worst.path.name}, which {came}: {worst.what}")
         if one.metadata.kind == "secagg-masked":
             found: State = worst.state if worst is not None else "not replayable"
-            state: State = "no computation" if found in ("identical", "within tolerance") else found
-            return Replayed(one.path, state, f"masks are fresh; its update before them: {found}")
+            what = f"masks are fresh; its update before them: {found}"
+            if found in ("identical", "within tolerance"):
+                return self._fresh(one, what)
+            return Replayed(one.path, found, what)
         done = self._again(one)
         if done.state == "identical" and worst is not None and worst.state != "identical":
             return Replayed(one.path, worst.state, f"it is, but {worst.path.name} before it: {worst.what}")
         return done
+
+    def _fresh(self, one: Held, what: str) -> Replayed:
+        """What no replay gives again; versions that nobody can confirm could say anything."""
+        needs = self._needs(one.metadata)
+        return (
+            Replayed(one.path, "not confirmed", f"{what}; made{needs}")
+            if needs
+            else Replayed(one.path, "no computation", what)
+        )
 
     def _sources(self, one: Held) -> list[Replayed]:
         """What the private inputs of a file gave, computed again in turn; roots, such as data, are what they are."""

@@ -10,7 +10,7 @@ from artifacts.fields import Clients
 from artifacts.formats import Format, tensors_file
 from artifacts.formats.safetensors_layout import DTYPES
 from artifacts.kinds import KINDS, Kind, TensorRule
-from stages.audit import audit
+from stages.audit import ReplayOptions, audit
 from stages.secagg import primitives, shamir
 from stages.secagg.collect import CIPHERTEXT_BYTES
 from stages.secagg.member import Member
@@ -207,3 +207,16 @@ def _signed_with_nonce(secret, statement, nonce):
     first = spelt(times(nonce, base))
     h = int.from_bytes(hashlib.sha512(first + spelt(times(scalar, base)) + text).digest(), "little") % order
     return first + ((nonce + h * scalar) % order).to_bytes(32, "little")
+
+
+@pytest.mark.parametrize("kind", ["secagg-keys", "secagg-shares", "secagg-masked", "secagg-unmask"])
+def test_versions_of_what_no_replay_gives_again_are_not_confirmed(run, kind):
+    """They could say anything; and which libraries they are of follows from the step."""
+    found = dict(run.about(kind).versions)
+    smuggle(run, kind, resign=kind != "secagg-keys", versions={**found, "cryptography": "19.68"})
+    received = [run.root / "public", run.root / "server/outbox"]
+    report = audit(run.client, received=received, replay=ReplayOptions(device="cpu"))
+    said = [f.what for f in report.findings if f.check == "replay" and f.level == "unknown"]
+    assert report.error.exit_code == 6 and len(said) == 1 and "cryptography 19.68" in said[0], report.findings
+    smuggle(run, kind, resign=kind != "secagg-keys", versions={**found, "pillow": "1.0"})
+    assert "params" in failures(audited(run))
