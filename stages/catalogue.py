@@ -27,8 +27,8 @@ class Command:
 
     `client_sends` and `server_sends` are the kinds of file that leave by it, under its second word as their method.
     `made_again_by` makes a file of it again, for a replay. `names` are the roles of the inputs that such a file names,
-    in order, with `|` between alternatives; of `encode` the method says them. `libraries` are those whose versions a file
-    names that no replay gives again.
+    in order, with `|` between alternatives; of `encode` the method says them. `libraries` are those whose versions are
+    in a file that no replay gives again.
     """
 
     name: str
