@@ -82,7 +82,7 @@ def _layers(path: Path, preset: str | None, seen: tuple[Path, ...]) -> tuple[lis
         base, base_preset = _base(extends)
         beneath = recipe_path(base, path.parent)
         is_foundation = base_preset is not None and goes_on_with is None
-        is_parents = preset is not None and preset not in own_presets and not is_foundation
+        is_parents = preset is not None and preset not in own_presets and not is_foundation and not _is_size(preset)
         if is_parents and preset in _presets(beneath):
             base_preset = preset
         else:
@@ -112,19 +112,23 @@ def preset_for(path: Path, side: int) -> str | None:
     return max((name for name in sides if sides[name] <= side), key=sides.__getitem__, default=None)
 
 
+def _is_size(name: object) -> bool:
+    return _SIZE.fullmatch(str(name)) is not None
+
+
 def has_sizes(path: Path) -> bool:
-    return any(_SIZE.fullmatch(str(name)) for name in _own_presets(path, read_mapping(path)))
+    return any(_is_size(name) for name in _own_presets(path, read_mapping(path)))
 
 
 def _presets(path: Path, seen: tuple[Path, ...] = ()) -> list[str]:
-    """Its own presets, then those of the recipe that it extends."""
+    """Its own presets, then those of the recipe that it extends, but for sizes: they are tuned for one method."""
     values = read_mapping(path)
     own = list(_own_presets(path, values))
     extends = values.get("extends")
     if not isinstance(extends, str) or _real(path) in seen or _base(extends)[1] is not None:
         return own
     below = _presets(recipe_path(_base(extends)[0], path.parent), (*seen, _real(path)))
-    return own + [name for name in below if name not in own]
+    return own + [name for name in below if name not in own and not _is_size(name)]
 
 
 def _real(path: Path) -> Path:

@@ -192,6 +192,7 @@ LINES = {
                             "sign/server/outbox/receipts-0001.intoto.jsonl"),
     "account": line("account run --delta 1e-5", _MSG, f"{_C}/egress.jsonl", f"{_C}/private/spend.jsonl",
                     "run/simulation/recipe.yaml"),
+    "budget": line(f"budget show {_C} --delta 1e-5", f"{_C}/private/spend.jsonl"),
     "account-file": line(f"account {_MSG} --delta 1e-5", _MSG),
     "report": line("report run -o new/page.html --delta 1e-5", *_RUN, leaves=["new/page.html"]),
     "report-private": line("report run --private -o run/simulation/page.html", "run/metrics/round-0001.json",

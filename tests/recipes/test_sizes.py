@@ -71,6 +71,12 @@ def test_the_largest_preset_that_is_not_too_large(tmp_path):
     assert [preset_for(recipe, side) for side in (27, 28, 63, 64, 500)] == [None, "28x28", "28x28", "64x64", "64x64"]
 
 
+def test_a_size_belongs_to_the_recipe_that_has_it():
+    """FedDM-DP has no use for a batch size, and what was tuned without noise says nothing about it."""
+    with pytest.raises(UsageError, match="has no preset '28x28'"):
+        load_recipe("feddm-dp", "28x28")
+
+
 def test_the_run_says_which_preset_it_takes(tmp_path, capfd):
     source = _folder(tmp_path / "own", 28)
     assert fedsynth(["recipe", "show", "feddm", "--set", f"partition.source={source}"]) == 0
