@@ -11,7 +11,7 @@ class FedsynthError(Exception):
 
     exit_code = 3
     # Whether the command has printed its result, which says the same: with --json there is one object on stdout.
-    is_told = False
+    is_reported = False
 
 
 class UsageError(FedsynthError):

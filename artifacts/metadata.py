@@ -153,10 +153,10 @@ class Metadata:
         for name, value in self.counts.items():
             _require(name in DISCLOSURES, f"unknown count {name!r}")
             _require(type(value) is int and value >= 0, f"the count {name!r} is not a whole number")
-            told = self.custody == "private" or name in self.disclosures
-            _require(told, f"{name!r} is stated but not among the disclosures")
+            facts = self.custody == "private" or name in self.disclosures
+            _require(facts, f"{name!r} is stated but not among the disclosures")
         if self.custody in ("outbound", "downlink"):
-            _require(self.seed is None and "seed" not in self.params, f"a seed stands in {self.custody} metadata")
+            _require(self.seed is None and "seed" not in self.params, f"a seed is in {self.custody} metadata")
         if self.custody == "outbound":
             _require(self.client is not None, "an outbound file names no client")
 

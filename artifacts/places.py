@@ -1,4 +1,4 @@
-"""Where things stand: the run folder, and what a path says about who may hold the file.
+"""Where things are: the run folder, and what a path says about who may hold the file.
 
 A client's folder holds `private/`, `outbox/` and `egress.jsonl`; the server's holds `outbox/` and, inside its
 `private/`, its ledger. A file that leaves is written into an `outbox` folder, or waits in `pending` to be released into
@@ -52,7 +52,7 @@ class Place:
 
     @property
     def policy(self) -> Path:
-        """Rules of what may leave. Where this file stands, everything waits in `pending/` first."""
+        """Rules of what may leave. Where this file is, everything waits in `pending/` first."""
         return self.private / "policy.yaml"
 
     @property

@@ -3,7 +3,7 @@
 All four see the same images and weights. Opacus' hooks keep each example's gradient, which is then clipped and summed
 as its optimiser does, in float32; its ghost clipping computes the norms alone and goes back a second time. Ours sums
 in float64, as the floating-point rule of the privacy contract asks, and gives each record the same bits wherever it
-stands. Dropout is off: Opacus would draw it for each example. Goals: at most 1.2 times the plain gradient, at most
+is. Dropout is off: Opacus would draw it for each example. Goals: at most 1.2 times the plain gradient, at most
 half of the hooks. Small networks pay for calls in Python whatever the batch, large ones for the float64 sums; where
 the hooks are as fast as the plain gradient, half of them cannot be reached.
 """

@@ -190,9 +190,9 @@ class _Run:
         messages = [self.up(name, "message") for name in there]
         plain = self.folder / "server/private/plain.safetensors"
         self.time("aggregate", lambda: aggregate(self.model, messages, plain, params=MeanRule(), result="update"))
-        yield from self._told(there[0])
+        yield from self._stated(there[0])
 
-    def _told(self, name: str) -> Iterator[Row]:
+    def _stated(self, name: str) -> Iterator[Row]:
         what = f"{len(self.names)} clients, {self.parameters:,} parameters"
         middle = {step: float(np.median(times)) for step, times in self.taken.items()}
         client = sum(middle[step] for step in ("keys", "shares", "mask", "confirm", "unmask"))

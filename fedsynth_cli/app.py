@@ -58,7 +58,7 @@ def assemble(arguments: list[str]) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog="Start with: fedsynth run fedavg -o runs/first. Where PATH|URL stands, s3://BUCKET/NAME works too.",
+        epilog="Start with: fedsynth run fedavg -o runs/first. Where PATH|URL is, s3://BUCKET/NAME works too.",
     )
     app.callback()(_root)
     called = next((word for word in arguments if not word.startswith("-")), None)
@@ -82,7 +82,7 @@ class _Notes(logging.Handler):
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code; errors are told on stderr in a line or two."""
+    """Run one command line and return its exit code; errors are printed on stderr in a line or two."""
     words = sys.argv[1:] if arguments is None else arguments
     notes = logging.getLogger("fedsynth")
     if not notes.handlers:
@@ -110,7 +110,7 @@ def run(arguments: list[str] | None = None) -> int:
     except FedsynthError as error:
         if os.environ.get("FEDSYNTH_DEBUG"):
             raise
-        return _fail(str(error), error.exit_code, as_json and not error.is_told)
+        return _fail(str(error), error.exit_code, as_json and not error.is_reported)
     except OSError as error:
         if os.environ.get("FEDSYNTH_DEBUG"):
             raise

@@ -33,7 +33,7 @@ def renamed(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """A text as it may stand on a screen: what would move the cursor, colour or reorder letters is spelt out.
+    """A text as it may be on a screen: what would move the cursor, colour or reorder letters is spelt out.
 
     Names of files, tensors, columns and classes come from other people. A line feed in them is spelt out as well.
     """

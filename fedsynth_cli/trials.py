@@ -43,7 +43,7 @@ def try_canaries(
 
 def _raise(error: VerificationError | None) -> None:
     if error is not None:
-        error.is_told = True
+        error.is_reported = True
         raise error
 
 

@@ -51,8 +51,8 @@ def ingest(
 
     `like`, a public dataset, or `schema`, a file that was agreed on, fixes classes and image size. The result says so,
     and only then may it be trained on (privacy contract, rule 28). What files of fedsynth's among the source cost and
-    told goes with their images (rule 30). `reading.unit_column` names whose each row is: people become numbers, which
-    stay in the private file, and `--unit person` protects all that one of them has (rule 32).
+    disclosed goes with their images (rule 30). `reading.unit_column` names whose each row is: people become numbers,
+    which stay in the private file, and `--unit person` protects all that one of them has (rule 32).
     """
     folder = out.absolute().parent.name
     if folder not in (PRIVATE, _PUBLIC):
@@ -98,7 +98,7 @@ def _size(reading: Reading, fixed: Schema | None) -> int | tuple[int, int] | Non
 
 
 def _past(origins: Sequence[Metadata], custody: Custody, source: str) -> Metadata:
-    """What the files cost and told until now, or a refusal: it must not get lost on the way into another file."""
+    """What the files cost and disclosed until now, or a refusal: it must not get lost on the way into another file."""
     for metadata in origins:
         if custody == "public" and metadata.custody != "public":
             raise InputError(
@@ -108,8 +108,8 @@ def _past(origins: Sequence[Metadata], custody: Custody, source: str) -> Metadat
         bare = not (metadata.privacy or metadata.disclosures)
         if bare and metadata.custody != "public" and metadata.stage not in _RECORDS:
             raise InputError(
-                f"{source} was made from private records by {metadata.stage}, and does not say what that cost or told. "
-                "Ingest the records themselves."
+                f"{source} was made from private records by {metadata.stage}, and does not say what that cost or "
+                "disclosed. Ingest the records themselves."
             )
     try:
         events = distinct(PrivacyEvent.from_json(event) for metadata in origins for event in metadata.privacy)

@@ -1,4 +1,4 @@
-"""`policy.yaml`: what may leave a participant without a person. Beside the key; where it stands, everything waits.
+"""`policy.yaml`: what may leave a participant without a person. Beside the key; where it is, everything waits.
 
     delta: 1.0e-5
     rules:

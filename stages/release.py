@@ -131,7 +131,7 @@ def look(path: Path) -> Waiting:
     gate.check_held(path, file.sha256)
     wanted = "downlink" if place.is_server else "outbound"
     if file.metadata.custody != wanted:
-        raise VerificationError(f"{path} is {file.metadata.custody}: it may not stand in an outbox.")
+        raise VerificationError(f"{path} is {file.metadata.custody}: it may not be in an outbox.")
     return Waiting(file, place, policy)
 
 
@@ -145,7 +145,7 @@ def let_out(one: Waiting, *, by: By, seen_private: bool, force: bool = False) ->
         scratch(one.place.private, "release") as folder,
         _copied(one, folder) as copy,
     ):
-        # The very bytes may stand there already, from a release that was killed: that is finished here.
+        # The very bytes may be there already, from a release that was killed: that is finished here.
         atomic.refuse_other(one.target, one.file.sha256, force=force)
         decide("released", by, seen_private)
         publish.release(copy, one.target, one.file.metadata, picked=picked, force=force)

@@ -79,7 +79,7 @@ def shuffle(
 
 
 def _check_outputs(datasets: Sequence[Path], out: Path, parts: int) -> list[Path]:
-    """Where the parts will stand, if they may; before any input is read."""
+    """Where the parts will be, if they may; before any input is read."""
     if parts < 1:
         raise UsageError(f"--parts must be at least 1, found {parts}.")
     if not datasets:
@@ -116,7 +116,7 @@ def _scan(datasets: Sequence[Path], report: Report) -> list[DatasetStream]:
 
 
 def _contributor(found: DatasetStream) -> str:
-    """The client that sent the file, by what the file says and by the folder that it stands in."""
+    """The client that sent the file, by what the file says and by the folder that it is in."""
     path, metadata = found.path, found.metadata
     if metadata.custody == "private":
         raise InputError(
@@ -171,14 +171,14 @@ def _disclosures(inputs: Sequence[Metadata]) -> tuple[str, ...]:
       contributor that is its own number, with two each subtracts its own and has the other's. From three on a
       contributor alone learns no other's (all others together still do; so they would with any aggregate).
     - `class_set`: a class that is not in the mixture is in no client's data, so it stays; and it takes the place of
-      `class_counts`, whose zeros told the same.
+      `class_counts`, whose zeros say the same.
     """
-    told = {name for metadata in inputs for name in metadata.disclosures}
+    stated = {name for metadata in inputs for name in metadata.disclosures}
     if len(inputs) >= 3:
-        if "class_counts" in told:
-            told.add("class_set")
-        told -= {"class_counts", "num_examples"}
-    return tuple(sorted(told))
+        if "class_counts" in stated:
+            stated.add("class_set")
+        stated -= {"class_counts", "num_examples"}
+    return tuple(sorted(stated))
 
 
 def _draw(inputs: list[DatasetStream], parts: int, rng: np.random.Generator) -> tuple[Plan, list[DatasetStream]]:

@@ -33,7 +33,7 @@ def sign(
 ) -> Summary:
     """Write an envelope for each file, beside it unless `out` says where; nothing is written if one is refused.
 
-    An envelope that stands in an outbox is entered in the ledger like everything else there.
+    An envelope that is in an outbox is entered in the ledger like everything else there.
     """
     if out is not None and len(files) != 1:
         raise UsageError("--out names the envelope of one file; leave it out to sign several.")
@@ -50,7 +50,7 @@ def sign(
 
 def _sign(path: Path, out: Path, roster: Roster, key: Path | None) -> tuple[Path, tuple[Envelope, ...]]:
     if in_pending(path):
-        raise UsageError(f"{path} waits to be released: sign it once it stands in the outbox.")
+        raise UsageError(f"{path} waits to be released: sign it once it is in the outbox.")
     file = any_file.scan(path)
     who = signer_of(file.metadata, path)
     prepare(out, file.metadata.custody)
@@ -71,5 +71,5 @@ def _picked(file: Whole) -> bool:
         return egress.was_picked(file.metadata)
     entries = [e for e in egress.read(place.ledger).entries if (e.file, e.sha256) == (file.path.name, file.sha256)]
     if not entries:
-        raise VerificationError(f"{file.path} is not in the ledger {place.ledger} as it stands. Run: fedsynth audit.")
+        raise VerificationError(f"{file.path} is not in the ledger {place.ledger} as it is. Run: fedsynth audit.")
     return entries[-1].picked

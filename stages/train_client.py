@@ -167,8 +167,8 @@ def train_client(
         digest = _write(out, result.update, about, force=force)
     except ValueError as error:
         raise InputError(f"training diverged: {error}. Lower --learning-rate.") from error
-    told = {"example_gradients": ways} if ways else {}
-    return {"out": str(out), "sha256": digest, "client": name, "round": round, "custody": "private", **told}
+    stated = {"example_gradients": ways} if ways else {}
+    return {"out": str(out), "sha256": digest, "client": name, "round": round, "custody": "private", **stated}
 
 
 def _is_finite(*groups: Mapping[str, Tensor]) -> bool:

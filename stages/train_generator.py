@@ -174,7 +174,7 @@ def train_generator(
         if checkpoint_every and state.step % checkpoint_every == 0 and state.step < num_steps:
             checkpoint.save(state)
         if report is not silent:  # else the losses need not be fetched from the device
-            report(state.step, num_steps, _told(losses))
+            report(state.step, num_steps, _stated(losses))
 
     try:
         end = train(
@@ -194,13 +194,13 @@ def train_generator(
             atomic.remove(path)
         raise
     checkpoint.remove()
-    told: dict[str, Any] = {"images": len(rows)} if private is None else private.told(num_steps)
+    stated: dict[str, Any] = {"images": len(rows)} if private is None else private.stated(num_steps)
     return {
         "out": str(out),
         "sha256": digest,
         "client": name,
         "family": params.family,
-        **told,
+        **stated,
         "steps": num_steps,
         "resumed_from": saved.step if saved else 0,
         "parameters": sum(tensor.numel() for tensor in initial.values()),
@@ -251,7 +251,7 @@ def _check_records(paths: Sequence[Path], datasets: Sequence[DescribedDataset]) 
         about = dataset.metadata
         if about.custody in ("outbound", "downlink") or about.privacy or about.disclosures:
             raise InputError(
-                f"{path} was made from records and holds none: one of theirs may stand behind many of its rows, so "
+                f"{path} was made from records and holds none: one of theirs may be behind many of its rows, so "
                 "that no ε for them would hold. Train on the records themselves."
             )
 
@@ -267,7 +267,7 @@ def _kept(family: Generator, state: TrainingState, images: ImageRows, labels: Te
     return family.finished({name: tensor.detach() for name, tensor in state.result.items()}, images, labels)
 
 
-def _told(losses: Mapping[str, Tensor]) -> str:
+def _stated(losses: Mapping[str, Tensor]) -> str:
     """`loss 0.183`, or the loss of each part where there are two."""
     if len(losses) == 1:
         return "".join(f"loss {loss.item():.3f}" for loss in losses.values())

@@ -1,4 +1,4 @@
-"""The examples run as they stand."""
+"""The examples run as they are."""
 
 import csv
 import os

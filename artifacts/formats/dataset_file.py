@@ -4,7 +4,7 @@ Columns `image` (struct of `bytes`, a PNG, and `path`, always null) and `label` 
 schema metadata: the file opens in `datasets`, DuckDB and polars. Private data may have a third, `unit` (int64): whose a
 row is, people counted from 0; the parameter `unit` says so, and a file with one is never anything but private. Written
 plain (no dictionary, no compression: the PNGs are compressed already; no statistics; page checksums on), so that its
-size bounds what a reader allocates and nothing about the rows stands outside the rows.
+size bounds what a reader allocates and nothing about the rows is outside the rows.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def open_writer(sink: BinaryIO | io.RawIOBase, *, units: bool = False) -> pq.Par
         use_dictionary=False,
         write_statistics=False,
         write_page_checksum=True,
-        store_schema=False,  # a second copy of the metadata would stand in it, base64-encoded
+        store_schema=False,  # a second copy of the metadata would be in it, base64-encoded
     )
 
 
@@ -134,7 +134,7 @@ def write_rows(
 
 
 def unsealed_text(metadata: Metadata, payload_sha256: str) -> dict[str, str]:
-    """What stands in the footer, with zeros where the seal will be."""
+    """What is in the footer, with zeros where the seal will be."""
     text = canonical_json(metadata.to_json(payload_sha256=payload_sha256, seal_sha256=ZEROS))
     return {"huggingface": _huggingface(_check_params(metadata), units=has_units(metadata)), KEY: text}
 
@@ -196,7 +196,7 @@ def check_seal(handle: BinaryIO) -> tuple[SealedMetadata, str]:
 
 
 def find_footer(handle: BinaryIO) -> tuple[int, int, int]:
-    """Where the footer of an open file begins, where it ends, and where the digits of the seal stand in it."""
+    """Where the footer of an open file begins, where it ends, and where the digits of the seal are in it."""
     size = handle.seek(0, io.SEEK_END)
     handle.seek(max(0, size - 8))
     start, end = _footer(handle.read(8), size)
@@ -267,7 +267,7 @@ class PayloadDigest:
     def __init__(self, labels: NDArray[Any], lengths: NDArray[Any], units: NDArray[Any] | None = None) -> None:
         self._state = hashlib.sha256()
         for column in (labels, *([] if units is None else [units]), lengths):
-            for first in range(0, len(column), _BLOCK):  # so that 8 bytes a row never stand in memory at once
+            for first in range(0, len(column), _BLOCK):  # so that 8 bytes a row are never in memory at once
                 self._state.update(column[first : first + _BLOCK].astype("<i8").tobytes())
 
     def add(self, images: pa.BinaryArray) -> None:

@@ -1,7 +1,7 @@
 """Datasets too large for memory: the file of `dataset_file`, read and written a batch at a time.
 
 The layout, the seal, the digest and the checks are those of `dataset_file`; nothing is defined twice. In memory
-stand a batch of images, and of each row its label (2 bytes) and the length of its image (4 bytes).
+are a batch of images, and of each row its label (2 bytes) and the length of its image (4 bytes).
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ def _identity(descriptor: int) -> _Identity:
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """What is wrong with a file that is read, told as `dataset_file.read` tells it."""
+    """What is wrong with a file that is read, in the words of `dataset_file.read`."""
     try:
         yield
     except OSError as error:

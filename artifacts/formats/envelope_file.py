@@ -78,7 +78,7 @@ class Head:
 
 
 def beside(file: Path) -> Path:
-    """Where the envelope of a file stands."""
+    """Where the envelope of a file is."""
     return file.with_name(file.name + Format.ENVELOPES)
 
 

@@ -22,7 +22,7 @@ _TOO_DEEP = f"it is nested in more than {DEPTH} levels"
 
 
 def read_json(path: Path, limit: limits.Limit = limits.RECORD) -> Any:
-    """What stands in a JSON file. `OSError` where it cannot be read at all."""
+    """What is in a JSON file. `OSError` where it cannot be read at all."""
     return parse_json(limits.read_bytes(path, limit))
 
 
@@ -86,7 +86,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def dump_yaml(value: Any, **style: Any) -> str:
-    """Text that `parse_yaml` reads: what stands in two places is written twice, never referred to."""
+    """Text that `parse_yaml` reads: what is in two places is written twice, never referred to."""
     import yaml
 
     from artifacts.formats.plain_yaml import PlainDumper

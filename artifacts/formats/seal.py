@@ -19,7 +19,7 @@ _CHUNK = 1 << 20
 
 
 def find(data: bytes | memoryview, *, escaped: bool) -> int:
-    """Where the 64 digits stand. `escaped`: the JSON is itself inside a JSON string, as in safetensors."""
+    """Where the 64 digits are. `escaped`: the JSON is itself inside a JSON string, as in safetensors."""
     pattern = _ESCAPED if escaped else _PLAIN
     raw = bytes(data)
     start = raw.find(pattern)

@@ -96,7 +96,7 @@ def _payload(handle: BinaryIO, left: int) -> Iterator[bytes]:
 
 
 class _Numbers:
-    """Which numbers a piece of the payload holds, piece after piece. Tensors of one type stand side by side."""
+    """Which numbers a piece of the payload holds, piece after piece. Tensors of one type are side by side."""
 
     def __init__(self, specs: list[TensorSpec], look: LookAtNumbers | None) -> None:
         self._look = look

@@ -1,7 +1,7 @@
 """What is for its owner alone: made so that nobody else on the machine can read it, and checked when it is used.
 
 Private is what is in a `private/`, `pending/` or `simulation/` folder, or is in the custody of a client or the
-server, wherever it stands. What leaves and what is public follows the umask.
+server, wherever it is. What leaves and what is public follows the umask.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def _add(path: Path, name: Any, keys: Any, found: dict[str, dict[str, str]], own
             "Get it again."
         )
     if name in found:
-        raise InputError(f"{path}: {name!r} is in the roster already. Each stands there once.")
+        raise InputError(f"{path}: {name!r} is in the roster already. Each is there once.")
     for public in keys.values():
         if owners.setdefault(public, name) != name:
             raise InputError(

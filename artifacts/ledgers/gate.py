@@ -27,7 +27,7 @@ _FIELDS = {"seq", "previous", "entry", "file", "sha256", "by", "seen_private"}
 
 
 def destination(path: Path) -> Path:
-    """Where a file that is written to `path` stands: in `pending/` if it is meant for an outbox with a policy.
+    """Where a file that is written to `path` is: in `pending/` if it is meant for an outbox with a policy.
 
     A policy that cannot be read holds everything: only its being there counts.
     """

@@ -28,7 +28,7 @@ from artifacts.places import Place
 class Anchor:
     """What the receipts prove of a client's ledger.
 
-    `anchored`: entries 1 to `seq` of its `entries` are countersigned as they stand; those after are not yet. `open` of
+    `anchored`: entries 1 to `seq` of its `entries` are countersigned as they are; those after are not yet. `open` of
     these are more than heads on their way to be countersigned: with none the ledger is anchored as a whole, since each
     head is entered after the entries that it covers.
     `unanchored`: no receipt is at hand, or nothing to check it by; `seq` is 0.

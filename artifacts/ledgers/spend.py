@@ -31,7 +31,7 @@ _COMMON = {"seq", "previous", "entry"}
 
 
 def beside(key: Path) -> Path:
-    """Where the ledger of a key stands."""
+    """Where the ledger of a key is."""
     return key.with_name(_NAME)
 
 

@@ -120,7 +120,7 @@ def audit(
         )
     output.result(result.to_json(), lambda console: _show(console, result))
     if (error := result.error) is not None:
-        error.is_told = True
+        error.is_reported = True
         raise error
 
 
@@ -128,14 +128,14 @@ def _show(console: Console, result: AuditReport) -> None:
     rows = []
     for sent in result.sent:
         about = sent.to_json()
-        told = ", ".join(about["disclosures"]) or "none"
+        stated = ", ".join(about["disclosures"]) or "none"
         name = about["name"] if about["role"] == "own" else f"{about['name']} ({about['role']})"
         rows.append([name, about["files"], human_bytes(about["bytes"]), _span(about["rounds"]),
-                     ", ".join(about["kinds"]), told, _epsilon(about)])  # fmt: skip
+                     ", ".join(about["kinds"]), stated, _epsilon(about)])  # fmt: skip
     table(console, ["who", "files", "size", "rounds", "kinds", "discloses", "ε"], rows)
     if any(sent.to_json()["epsilon"] == "finite" for sent in result.sent):
         console.print("How much: fedsynth audit --delta, with the δ of your choice.")
-    _show_told(console, result)
+    _show_disclosed(console, result)
     console.print()
     totals = [[_span([r for r in total.rounds if r is not None]) or "–", total.kind, total.files,
                human_bytes(total.bytes)] for total in result.totals()]  # fmt: skip
@@ -152,7 +152,7 @@ def _show(console: Console, result: AuditReport) -> None:
     console.print(result.verdict, style=style, soft_wrap=True)
 
 
-def _show_told(console: Console, result: AuditReport) -> None:
+def _show_disclosed(console: Console, result: AuditReport) -> None:
     """What the words under «discloses» mean, for a layman; and what an obscured update is not."""
     from artifacts.disclosures import DISCLOSURES
     from artifacts.kinds import KINDS

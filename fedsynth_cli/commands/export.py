@@ -28,7 +28,7 @@ def export(
     ],
     out: Out,
     delta: Annotated[
-        float | None, typer.Option(help="δ, wherever an ε is told. No default.", show_default=False)
+        float | None, typer.Option(help="δ, wherever an ε is printed. No default.", show_default=False)
     ] = None,
     received: Annotated[
         list[Path] | None,
@@ -95,7 +95,7 @@ def export(
         return
     kind, word = (IncompleteError, "is incomplete") if summary["incomplete"] else (VerificationError, "failed")
     error = kind(f"{out} is written, and the audit of {target} {word}: {summary['verdict']}")
-    error.is_told = True
+    error.is_reported = True
     raise error
 
 

@@ -81,7 +81,7 @@ def release(
             f"nothing was released: {len(rows)} {'file waits' if len(rows) == 1 else 'files wait'}. A person says "
             "--yes or --reject, or a rule in policy.yaml lets them leave."
         )
-        error.is_told = True
+        error.is_reported = True
         raise error
 
 

@@ -68,7 +68,7 @@ def report(
         return
     kind, word = (IncompleteError, "is incomplete") if summary["incomplete"] else (VerificationError, "failed")
     error = kind(f"the page is written, and the audit of {run} {word}: {summary['verdict']}")
-    error.is_told = True
+    error.is_reported = True
     raise error
 
 

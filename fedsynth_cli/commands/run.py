@@ -42,7 +42,7 @@ def run(
         typer.Option(
             "--shrink",
             help="The same pipeline on a handful of images of the source's size, with narrow networks, few steps and "
-            "two rounds: shows in seconds whether a preset runs. Without the data, images of noise stand in.",
+            "two rounds: shows in seconds whether a preset runs. Without the data, images of noise take its place.",
         ),
     ] = False,
     workers: Annotated[

@@ -50,8 +50,8 @@ def verify(
 def _words(row: dict[str, object]) -> str:
     claim, heads = row.get("claim"), row.get("heads")
     if isinstance(claim, dict):
-        told = ", ".join(claim["disclosures"]) or "nothing without noise"
-        return f"{claim['kind']}, round {claim['round']}, ε {claim['epsilon']}, tells {told}"
+        stated = ", ".join(claim["disclosures"]) or "nothing without noise"
+        return f"{claim['kind']}, round {claim['round']}, ε {claim['epsilon']}, tells {stated}"
     if isinstance(heads, list):
         return "; ".join(f"{head['client']}: {head['seq']} entries in round {head['round']}" for head in heads)
     return str(row["reason"])

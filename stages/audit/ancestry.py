@@ -39,7 +39,7 @@ class Ancestry:
         """What is wrong with the inputs that a file in the outbox names."""
         metadata = seen.metadata
         if self.key is not None and metadata.custody == "outbound":  # what goes down has disclosures from the messages
-            yield from self._check_told(seen)
+            yield from self._check_disclosed(seen)
         for reference in metadata.inputs:
             name = f"its input {reference.role!r}"
             if reference.sha256 is None:
@@ -56,7 +56,7 @@ class Ancestry:
             elif not self._is_given(reference.sha256):
                 yield f"{name} is no file that the server sent"
 
-    def _check_told(self, seen: Seen) -> Iterator[str]:
+    def _check_disclosed(self, seen: Seen) -> Iterator[str]:
         """What it declares, it tells, or has from what it was made from: to choose among disclosures says something."""
         assert self.key is not None
         metadata = seen.metadata
@@ -94,7 +94,7 @@ class Ancestry:
         if metadata.stage == "encode":
             context["params"] = dict(metadata.params)
         elif metadata.stage != "secagg":
-            return  # a replay finds it: the seed, which stands nowhere, is in the context
+            return  # a replay finds it: the seed, which is nowhere, is in the context
         if metadata.kind == "surrogate":
             context["inputs"] = [other.to_json() for other in metadata.inputs if other.commitment is None]
         role, kind = reference.role, reference.kind

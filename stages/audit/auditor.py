@@ -154,7 +154,7 @@ def _each(clients: list[Snapshot], common: Common, workers: int) -> Iterator[lis
 
 
 def _audit_some(snapshots: list[tuple[int, Snapshot]], common: Common) -> list[Audited]:
-    """Takes each from the list, so that one client's metadata at a time stand in memory."""
+    """Takes each from the list, so that one client's metadata at a time are in memory."""
     return [audit_one(*snapshots.pop(), common) for _ in range(len(snapshots))]
 
 

@@ -46,9 +46,9 @@ class SpendBook:
         return cls(path, released, charged)
 
     def check(self, metadata: Metadata) -> Iterator[Problem]:
-        """Every event is understood, has happened, was reserved, and says the same wherever it stands, once a file."""
+        """Every event is understood, has happened, was reserved, and says the same wherever it is, once a file."""
         if len({event.get("id") for event in metadata.privacy}) < len(metadata.privacy):
-            yield "events", "a privacy event stands there twice"
+            yield "events", "a privacy event is there twice"
         for event in metadata.privacy:
             try:
                 spelt = PrivacyEvent.from_json(event).to_json()

@@ -61,13 +61,13 @@ def _attributes(path: Path) -> list[str]:
 
 
 def check_place(place: Place, outbox: Path) -> Iterator[tuple[str, Path, str]]:
-    """Links in place of what is looked at, and files that stand where nobody would look for them."""
+    """Links in place of what is looked at, and files that are where nobody would look for them."""
     for check, path in (("outbox", outbox), ("chain", place.ledger)):
         if path.is_symlink():
-            yield check, path, "a link stands in its place: what is behind it can be another thing tomorrow"
+            yield check, path, "a link is in its place: what is behind it can be another thing tomorrow"
     for path in _others(place.base):
         if format_named(path) is not None or path.is_dir():
-            yield "outbox", path, "it stands beside the outbox, neither sent nor private"
+            yield "outbox", path, "it is beside the outbox, neither sent nor private"
     for folder, folders, _ in os.walk(place.private):
         if OUTBOX in folders:
             yield "outbox", Path(folder) / OUTBOX, "an outbox inside the private folder: nobody looks there"

@@ -69,7 +69,7 @@ def look_at(path: Path, watch: Watch) -> Seen | Problem:
 
 def _tensors(path: Path, watch: Watch) -> Seen:
     found = tensors_stream.scan(path, watch.see, watch.see_numbers)
-    problems = tuple(("secrets", f"{what} stands in the file") for what in watch.found)
+    problems = tuple(("secrets", f"{what} is in the file") for what in watch.found)
     labels = found.tensor("labels") if found.metadata.kind == "surrogate" else None
     prints = of_surrogate(found.tensor("images")) if KINDS[found.metadata.kind].pictures == "clipped" else None
     return Seen(path, found.size, found.sha256, found.metadata, found, problems, labels=labels, prints=prints)
@@ -93,7 +93,7 @@ def _dataset(path: Path, watch: Watch) -> Seen:
     if pictures.other_build:
         remarks.append("its PNGs were compressed by another build of zlib: their pixels were compared")
     watch.see_text(canonical_json(found.metadata.to_json(payload_sha256="", seal_sha256="")).encode())
-    problems += [("secrets", f"{what} stands in the file") for what in watch.found]
+    problems += [("secrets", f"{what} is in the file") for what in watch.found]
     problems += [("images", pictures.wrong)] if pictures.wrong is not None else []
     return Seen(
         path, found.size, found.sha256, found.metadata, None, tuple(problems), remarks=tuple(remarks),
@@ -103,10 +103,10 @@ def _dataset(path: Path, watch: Watch) -> Seen:
 
 def _envelopes(path: Path, watch: Watch) -> Seen:
     found = envelope_file.read(path)
-    # What is signed stands in base64 there.
+    # What is signed is in base64 there.
     for text in (found.data, *(envelope.payload for envelope in found.envelopes)):
         watch.see_text(text)
-    problems = tuple(("secrets", f"{what} stands in the file") for what in watch.found)
+    problems = tuple(("secrets", f"{what} is in the file") for what in watch.found)
     return Seen(path, found.size, found.sha256, found.metadata, None, problems, found)
 
 
@@ -126,7 +126,7 @@ def check_seen(
         yield from _check_entries(seen, entries)
     wanted = "downlink" if client is None else "outbound"
     if metadata.custody != wanted:
-        yield "custody", f"a {metadata.custody} {metadata.kind} stands in an outbox"
+        yield "custody", f"a {metadata.custody} {metadata.kind} is in an outbox"
     if (wrong := undeclared(metadata)) is not None and metadata.custody == wanted:
         yield "params", wrong
     if client is None:

@@ -202,7 +202,7 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
 
 
 def _check_layout(snapshot: Snapshot, result: AuditReport) -> None:
-    """Names, links, modes and attributes, and what stands beside the outbox."""
+    """Names, links, modes and attributes, and what is beside the outbox."""
     for path in snapshot.files:
         for check, what in check_file(path):
             result.add("failure", check, path, what)

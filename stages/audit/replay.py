@@ -247,7 +247,7 @@ class Replay:
         return Replayed(path, "different", how)
 
     def _path_of(self, reference: InputRef, round: int | None) -> Path:
-        """Where an input stands: with its maker, among what it was given, or among what it sent before."""
+        """Where an input is: with its maker, among what it was given, or among what it sent before."""
         kept = self._private(reference, round)
         if kept is not None:
             return kept.path

@@ -21,11 +21,11 @@ def required_disclosures(metadata: Metadata, tensors: set[str]) -> set[str]:
     if not kind.from_data:
         return set()
     rules = {name: rule for name, rule in (kind.tensors or {}).items() if name in tensors}
-    told = {rule.discloses for rule in rules.values() if rule.discloses is not None}
+    stated = {rule.discloses for rule in rules.values() if rule.discloses is not None}
     for (name, value), what in _PARAMS.items():
         if metadata.params.get(name) == value:
-            told.add(what)
-    told |= set(metadata.counts)
+            stated.add(what)
+    stated |= set(metadata.counts)
     if not metadata.privacy or metadata.params.get("picked") is True:
-        told |= kind.always_discloses
-    return told
+        stated |= kind.always_discloses
+    return stated

@@ -14,14 +14,14 @@ from artifacts.identity.roster import PURPOSES, signing_key
 
 # What is derived from a key and kept; whatever is drawn for one computation is as many bytes as there are computations.
 _LABELS = ("commitment", "commitment salt", "spend ledger")
-_LEAST_SEED = 1 << 32  # smaller ones stand everywhere by chance
+_LEAST_SEED = 1 << 32  # smaller ones are everywhere by chance
 _WORD = np.dtype("<u8")  # whatever is twice as long holds a whole one, wherever it begins
 _PART = 15
 _ALL, _SOME = "the secret key", "a part of the secret key"
 
 
 class Watch:
-    """Is shown a file piece by piece, and says what of the secrets stands in it."""
+    """Is shown a file piece by piece, and says what of the secrets is in it."""
 
     def __init__(self, key: Key | None, seeds: Iterable[int] = ()) -> None:
         named = {_ALL: key.secret} if key is not None else {}

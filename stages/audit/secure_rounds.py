@@ -67,7 +67,7 @@ class SecureRounds:
         return None
 
     def check(self, seen: Seen, key: Key | None, home: Path | None) -> Iterator[Problem]:
-        """What is wrong with a file of a client's, or a list of the server's. `home` is where its key stands."""
+        """What is wrong with a file of a client's, or a list of the server's. `home` is where its key is."""
         if seen.metadata.stage != STAGE or seen.tensors is None or self.needs(seen) == _SESSION:
             return
         try:
@@ -136,7 +136,7 @@ class SecureRounds:
         if verify_key(identity) != self._known.clients[str(artifact.metadata.client)]:
             yield "envelopes", "the client's key makes another identity than the roster has"
         elif sign(identity, statement) != signature:
-            yield "envelopes", "its signature is not the one that the client's key makes of it: bits may stand in it"
+            yield "envelopes", "its signature is not the one that the client's key makes of it: bits may be in it"
 
 
 def check_answers(files: Sequence[Kept], rounds: SecureRounds) -> Iterator[tuple[Path, str]]:

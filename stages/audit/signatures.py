@@ -94,7 +94,7 @@ def check_envelopes(
             functools.partial(_check_one, files, entries) if is_on_file else functools.partial(_check_heads, entries)
         )
         if key is not None and not all(map(functools.partial(_is_made_by, key), one.envelopes.envelopes)):
-            what = "its signature is not the one that the key makes of it: bits may stand in it"
+            what = "its signature is not the one that the key makes of it: bits may be in it"
             result.add("failure", "envelopes", one.path, what)
         try:
             for level, what in problems(one, roster):

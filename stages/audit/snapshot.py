@@ -1,4 +1,4 @@
-"""What stands with one participant, read while somebody may be at work there.
+"""What is with one participant, read while somebody may be at work there.
 
 Honest work goes one way: private files first, then the entry in the ledger, then the file in the outbox, which may be
 sent and removed at any time. So an outbox is listed before anything else is read, and its ledger afterwards: what was
@@ -52,7 +52,7 @@ class Snapshot:
 
     @functools.cached_property
     def files(self) -> dict[Path, State]:
-        """What stands in the outbox."""
+        """What is in the outbox."""
         return {self.subject.outbox / name: state for name, state in self._sent.items()}
 
     @functools.cached_property

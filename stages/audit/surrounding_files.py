@@ -141,7 +141,7 @@ class Given:
     def remember(self, path: Path, sha256: str, metadata: Metadata, specs: tuple[TensorSpec, ...]) -> None:
         self.paths[sha256] = path
         if path.parent.name == PUBLIC and metadata.custody in ("private", "server", "outbound"):
-            self.wrong.append((path, f"a {metadata.custody} {metadata.kind} stands among the public files"))
+            self.wrong.append((path, f"a {metadata.custody} {metadata.kind} is among the public files"))
         if metadata.kind == "secagg-keys":
             self.key_lists.setdefault(metadata.round, []).append(sha256)
         self.events |= {str(event.get("id")) for event in metadata.privacy}
@@ -157,7 +157,7 @@ def _read(path: Path) -> Kept:
 
 
 def listed(folder: Path) -> dict[str, State]:
-    """What stands in a folder, by name."""
+    """What is in a folder, by name."""
     found: dict[str, State] = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
@@ -180,6 +180,6 @@ def _state(status: os.stat_result) -> State:
 
 
 def _artifacts(folder: Path) -> list[Path]:
-    """Private data may stand elsewhere, behind a link."""
+    """Private data may be elsewhere, behind a link."""
     named = ((folder / name, state) for name, state in listed(folder).items() if format_named(name) in CONTENT)
     return [path for path, state in named if state.regular or path.is_file()]

@@ -160,9 +160,9 @@ def refuse_uncovered(
     budget = read_budget(key.with_name(BUDGET))
     if budget is None or (privacy and not disclosures):
         return
-    told = f"it would tell {', '.join(disclosures)}" if disclosures else "it would leave"
+    stated = f"it would tell {', '.join(disclosures)}" if disclosures else "it would leave"
     raise BudgetError(
-        f"the budget of ε {budget.epsilon:g} at δ {budget.delta:g} per {budget.unit} forbids this: {told} without "
+        f"the budget of ε {budget.epsilon:g} at δ {budget.delta:g} per {budget.unit} forbids this: {stated} without "
         f"noise, which costs ∞. Add noise, or take {key.with_name(BUDGET)} away. No file was written."
     )
 

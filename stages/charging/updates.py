@@ -173,7 +173,7 @@ def _draw(sampling_rate: float, metadata: Metadata) -> str:
 
 @contextlib.contextmanager
 def _as_usage_error() -> Iterator[None]:
-    """Numbers that no event and no mechanism can hold, told before anything is charged."""
+    """Numbers that no event and no mechanism can hold, refused before anything is charged."""
     try:
         yield
     except ValueError as error:

@@ -1,6 +1,6 @@
 """`python -P -m stages.data.parquet_child TASK ASKED FILE…`: parses what nobody has checked, and may die of it.
 
-Answers stand on stdout in frames: the length of a JSON object, the length of what follows it, both. The last one is
+Answers are on stdout in frames: the length of a JSON object, the length of what follows it, both. The last one is
 `{"end": true}`, or `{"error": …}`; where neither comes, the process was ended.
 """
 

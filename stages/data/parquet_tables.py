@@ -87,7 +87,7 @@ def describe(file: Path) -> dict[str, Any]:
 
 
 def _add_sizes(about: Any, columns: list[dict[str, Any]]) -> None:
-    """Bytes on the disk. A struct's parts stand under its name."""
+    """Bytes on the disk. A struct's parts are under its name."""
     by_name = {column["name"]: column for column in columns}
     for group in range(about.num_row_groups):
         for number in range(about.num_columns):
@@ -192,7 +192,7 @@ def batches(file: Path, asked: Asked) -> Iterator[tuple[dict[str, Any], list[byt
             empty = next((row for row, one in enumerate(found) if one is None or one["bytes"] is None), None)
             if empty is not None:
                 raise InputError(
-                    f"{where} {asked.image!r}, row {first + empty}: no image bytes; images must stand in the file "
+                    f"{where} {asked.image!r}, row {first + empty}: no image bytes; images must be in the file "
                     "itself, not beside it."
                 )
             yield about, [one["bytes"] for one in found]

@@ -1,4 +1,4 @@
-"""PNG in and out: what stands in a dataset artifact's `image.bytes`, and users' own images as they come.
+"""PNG in and out: what is in a dataset artifact's `image.bytes`, and users' own images as they come.
 
 `encode_png` writes the critical chunks IHDR, IDAT, IEND and nothing else, so that a file which leaves a client
 has no place for a comment, a time or a camera's serial number. `decode_png` trusts nobody: what the header

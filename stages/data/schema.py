@@ -53,7 +53,7 @@ def read_schema(path: Path) -> Schema:
 def is_fixed(metadata: Metadata) -> bool:
     """Whether nothing in the dataset's schema was read off private images by `ingest`.
 
-    A simulation divides a public source; what was sent has told its schema already; what was made from records has
+    A simulation divides a public source; what was sent has shown its schema already; what was made from records has
     theirs, and the stage that made it asked this question where it promised an ε.
     """
     asked = metadata.custody == "private" and metadata.stage == "ingest"

@@ -1,7 +1,7 @@
 """How a simulation divides one dataset among clients: from rows to one list of rows for each client.
 
 Every scheme returns a disjoint cover (each row belongs to exactly one client) in which no client is empty, and
-raises `ValueError` where that cannot be had. The rows of a client stand in ascending order. Names and meanings
+raises `ValueError` where that cannot be had. The rows of a client are in ascending order. Names and meanings
 follow the literature and flwr-datasets; where those leave rows out or clients empty, a docstring says what is done
 instead.
 """

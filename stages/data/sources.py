@@ -35,7 +35,7 @@ _PARQUET_OPTIONS = {"--id-column", "--unit-column", "--by", "--image-column", "-
 class Source:
     """The images to divide among clients, and the test images where the source has some of its own.
 
-    `origins` are the metadata of those of its files that fedsynth made: they say what was spent and told already.
+    `origins` are the metadata of those of its files that fedsynth made: they say what was spent and disclosed already.
     `read_by` are the parameters of this kind of source as they were used, given or not.
     """
 

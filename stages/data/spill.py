@@ -1,6 +1,6 @@
 """A permutation of rows too large for memory, carried out through a file.
 
-The images go to the disk once and come back once, a row group at a time; in memory stand a few numbers for each row.
+The images go to the disk once and come back once, a row group at a time; in memory are a few numbers for each row.
 """
 
 from __future__ import annotations

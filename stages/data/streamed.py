@@ -19,7 +19,7 @@ from stages.methods.image_rows import ImageArray
 class StreamedImages:
     """Images uint8 [n, c, h, w] that are indexed as an array is, by row numbers or a slice, and then decoded.
 
-    The parts stand one behind the other; of a dataset that was decoded, its array. In memory are 16 bytes a row.
+    The parts are one behind the other; of a dataset that was decoded, its array. In memory are 16 bytes a row.
     """
 
     def __init__(self, parts: Sequence[ImageArray], rows: NDArray[np.int64] | None = None) -> None:

@@ -1,6 +1,6 @@
 """`evaluate MODEL FILE… --attack inverting-gradients --against DATA`: what an update, or its proxy, tells of images.
 
-TOFU, Sec. 3.1 and Fig. 2: the attack of Geiping et al. 2020 on a client's update as it is, and on what its proxy stands
+TOFU, Sec. 3.1 and Fig. 2: the attack of Geiping et al. 2020 on a client's update as it is, and on what its proxy is
 for. Each image that it finds is held against the private one nearest to it, beside yardsticks: noise, other images, and
 the mean of the class, which is what a label alone tells. It looks at private images: what it writes is private.
 """
@@ -206,18 +206,18 @@ def _described(
     from stages.methods.inverting_gradients import likeness
 
     artifact = target.artifact
-    told: dict[str, Any] = {
+    stated: dict[str, Any] = {
         "file": str(artifact.path),
         "kind": artifact.metadata.kind,
         "client": artifact.metadata.client,
         "cosine_to_first": _rounded(_cosine(artifact, first)),
         "attack_cosine": _rounded(result.cosine),
-        **_told(alike, result.images.cpu().numpy(), others),
+        **_stated(alike, result.images.cpu().numpy(), others),
         "psnr_best": _rounded(alike.psnr.max()),
     }
     pairs = zip(alike.rows, alike.true_rows, alike.mse, alike.psnr, alike.ssim, strict=True)
     labels = result.labels.tolist()
-    told["pairs"] = [
+    stated["pairs"] = [
         {
             "private_row": int(true_row),
             "label": int(content.labels[true_row]),
@@ -228,19 +228,19 @@ def _described(
     ]
     if target.own_images is not None:
         own = likeness(target.own_images, to_pixels(content.images))
-        told["own_images"] = {"images": len(target.own_images), **_told(own, target.own_images, others)}
-    return told
+        stated["own_images"] = {"images": len(target.own_images), **_stated(own, target.own_images, others)}
+    return stated
 
 
-def _told(alike: Likeness, images: Pixels, others: LabelledImages | None) -> dict[str, Any]:
+def _stated(alike: Likeness, images: Pixels, others: LabelledImages | None) -> dict[str, Any]:
     """Means over the pairs, and how many are nearer to their private image than to any other."""
     from stages.methods.inverting_gradients import mean_squares
 
-    told: dict[str, Any] = {key: _rounded(getattr(alike, key).mean()) for key in ("mse", "psnr", "ssim")}
+    stated: dict[str, Any] = {key: _rounded(getattr(alike, key).mean()) for key in ("mse", "psnr", "ssim")}
     if others is not None:
         beside = mean_squares(images[alike.rows], to_pixels(others.images)).min(axis=1)
-        told["identified"] = int((alike.mse < beside).sum())
-    return told
+        stated["identified"] = int((alike.mse < beside).sum())
+    return stated
 
 
 def _cosine(one: TensorArtifact, other: TensorArtifact) -> float:
@@ -266,11 +266,11 @@ def _rows(
 
     true = to_pixels(content.images)
     rows = [AttackRow("private images", [(image, "") for image in true])]
-    for (target, result, alike), told in zip(found, summary["files"], strict=True):
-        name, beside = f"attack on the\nraw {told['kind']}", target.own_images
+    for (target, result, alike), stated in zip(found, summary["files"], strict=True):
+        name, beside = f"attack on the\nraw {stated['kind']}", target.own_images
         own: Shown = ()
         if beside is not None:
-            name = f"attack on a proxy,\n{len(beside)} images,\ncosine {told['cosine_to_first']:.3f}"
+            name = f"attack on a proxy,\n{len(beside)} images,\ncosine {stated['cosine_to_first']:.3f}"
             own = _placed(beside, likeness(beside, true), len(true))
         rows.append(AttackRow(name, _placed(result.images.cpu().numpy(), alike, len(true)), own))
     if others is not None:

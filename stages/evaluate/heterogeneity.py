@@ -173,7 +173,7 @@ def _measure(model: Path, data: _Data, shares: Sequence[float], where: torch.dev
     }
     if data.dealt:
         # What the clients trained on. Their parts are samples of D̃ and their shares differ, so that Lemma 1, at the
-        # mean share, holds in expectation: a value may stand a little above it.
+        # mean share, holds in expectation: a value may be a little above it.
         counts = [
             (len(mine.content), len(part.content)) for (_, mine), (_, part) in zip(data.real, data.parts, strict=True)
         ]

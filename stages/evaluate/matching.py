@@ -156,11 +156,11 @@ def _as_csv(points: Sequence[MatchedPoint]) -> bytes:
     writer = csv_format.DictWriter(sink, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     for point in points:
-        told = _described(point)
-        place = {"step": told["step"], "distance": told["distance"]}
-        losses = {name: told[name] for name in ("loss_real", "loss_synthetic")}
+        stated = _described(point)
+        place = {"step": stated["step"], "distance": stated["distance"]}
+        losses = {name: stated[name] for name in ("loss_real", "loss_synthetic")}
         writer.writerow({**place, "tensor": _WHOLE, **_spelled(point.whole), **losses})
-        writer.writerows({**place, "tensor": name, **found} for name, found in told["tensors"].items())
+        writer.writerows({**place, "tensor": name, **found} for name, found in stated["tensors"].items())
     return sink.getvalue().encode()
 
 

@@ -25,7 +25,7 @@ from stages.pictures.pairs import Pair, pairs_picture
 _QUANTILES = {"min": 0.0, "p01": 0.01, "p05": 0.05, "median": 0.5}
 _PAIRS = 12
 _NOTE = (
-    "A hint, not a proof. Under differential privacy it decides nothing: the guarantee holds whatever stands here, and "
+    "A hint, not a proof. Under differential privacy it decides nothing: the guarantee holds whatever is here, and "
     "leaving images out because of it would end the guarantee."
 )
 

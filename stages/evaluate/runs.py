@@ -26,7 +26,7 @@ from stages.run_folder.epsilon import RunEpsilon, run_epsilon
 from stages.run_folder.metrics import read_metrics, read_recipe, samples_secretly
 from stages.run_folder.totals import epsilon_json
 
-# What stands in the CSV, in this order: all of a run but its curve.
+# What is in the CSV, in this order: all of a run but its curve.
 _COLUMNS = (
     "label", "group", "recipe", "seed", "clients", "rounds", "planned_rounds", "accuracy", "best", "target",
     "rounds_to_target", "best_round", "parameters_to_best", "bytes_to_best", "model_parameters",

@@ -151,13 +151,13 @@ def _descent(path: Path, round: int) -> RunDescent:
     if not path.exists():
         return RunDescent()
     try:
-        told = read_json(path)
-        if told["round"] != round:
-            raise ValueError(f"it is of round {told['round']}")
-        radius = told.get("radius")
+        stated = read_json(path)
+        if stated["round"] != round:
+            raise ValueError(f"it is of round {stated['round']}")
+        radius = stated.get("radius")
         return RunDescent(
-            None if radius is None else float(radius), int(told["steps"]), float(told["distance"]),
-            len(told["left_out"]),
+            None if radius is None else float(radius), int(stated["steps"]), float(stated["distance"]),
+            len(stated["left_out"]),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as error:
         raise InputError(f"{path} is no account that aggregate wrote ({error}). Move it away.") from error

@@ -1,4 +1,4 @@
-"""What a format of `export` declares: its name, what it needs to be told, and the function that writes it.
+"""What a format of `export` declares: its name, what it needs to be given, and the function that writes it.
 
 A declaration is a module in `stages/export/formats/`, and is found because it is there. Importing one is cheap, because
 `--help` reads all of them; what reads files is imported when it is called.

@@ -98,8 +98,10 @@ class Facts:
         if self.run is None:
             metadata = self.file.metadata
             who = metadata.client or "server"
-            told = metadata.disclosures, metadata.privacy, egress.was_picked(metadata)
-            one = SentFile(who, self.path.name, metadata.kind, metadata.round, self.file.size, *told, self.file.sha256)
+            stated = metadata.disclosures, metadata.privacy, egress.was_picked(metadata)
+            one = SentFile(
+                who, self.path.name, metadata.kind, metadata.round, self.file.size, *stated, self.file.sha256
+            )
             return {who: [one]}
         return {who: read_sent(place) for who, place in self.places.items()}
 
@@ -162,7 +164,7 @@ class Facts:
         """The verdict on the records with each check, without a path of this machine."""
         if self.audited is None:
             return {"verdict": "not audited: this is about a single file", "records": None, "checks": []}
-        found = verdict.told(self.audited, [self.path, *self._received], secret=self.secret)
+        found = verdict.stated(self.audited, [self.path, *self._received], secret=self.secret)
         return {"verdict": found["line"], "records": exposure.records(self.audited), "checks": found["checks"]}
 
 

@@ -47,8 +47,8 @@ class CatalogueEntry:
     def privacy(self, delta: float | None) -> list[str]:
         """What it costs and tells, a sentence each."""
         about = self.metadata
-        told = about.disclosures, about.privacy, egress.was_picked(about)
-        word = cost(SentFile(self.who, self.path.name, about.kind, about.round, self.size, *told, self.sha256), delta)
+        stated = about.disclosures, about.privacy, egress.was_picked(about)
+        word = cost(SentFile(self.who, self.path.name, about.kind, about.round, self.size, *stated, self.sha256), delta)
         at = f" at δ = {delta:g}" if delta is not None else ""
         words = {
             "∞": "No limit is shown on what it tells about one person: ε = ∞.",

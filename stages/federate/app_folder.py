@@ -86,5 +86,5 @@ def _files(terms: Terms) -> dict[str, bytes]:
 
 
 def terms_in_app(app: Path) -> Path:
-    """Where the terms stand in an app folder."""
+    """Where the terms are in an app folder."""
     return app / _PACKAGE / FILE

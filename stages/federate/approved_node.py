@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _objection(bundle: bytes, terms: Path) -> str | None:
-    """Why an app may not be run, by the terms as they stand now."""
+    """Why an app may not be run, by the terms as they are now."""
     # Imported here: a node starts sooner without, and waits for its first app anyway.
     from stages.federate.app_folder import bundle_digest
     from stages.federate.terms import read_terms

@@ -40,7 +40,7 @@ def folder(place: Place) -> Path:
 def environment(flower_home: Path, **more: str) -> dict[str, str]:
     """The environment of a program of Flower's: it reports to nobody, looks for no updates and installs nothing.
 
-    Whatever else was said to Flower by the environment is left out: all that it is told stands on its command line.
+    Whatever else was said to Flower by the environment is left out: all that it gets is on its command line.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
     return {

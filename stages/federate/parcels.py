@@ -126,7 +126,7 @@ def _blamed() -> Iterator[None]:
 
 
 def pack(root: Path, names: Iterable[str]) -> tuple[Parcel, ...]:
-    """The files, as they stand. What is in an outbox is in its ledger with this very digest, or it does not travel."""
+    """The files, as they are. What is in an outbox is in its ledger with this very digest, or it does not travel."""
     return tuple(_packed(root, name) for name in names)
 
 

@@ -30,7 +30,7 @@ _log = logging.getLogger("flwr")
 
 
 def server_app(terms: Path) -> ServerApp:
-    """The app of a federation by these terms, which must be those that stand in the server's home too."""
+    """The app of a federation by these terms, which must be those that are in the server's home too."""
     from flwr.serverapp import ServerApp
 
     app = ServerApp()

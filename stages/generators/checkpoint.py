@@ -1,7 +1,7 @@
 """Checkpoints of `train-generator`: killed at any moment, it goes on and ends with the same bytes.
 
 A checkpoint is beside the output, is as private, and belongs to one training: same data, parameters, seed, client,
-versions and arithmetic; under differential privacy also the same key, whose noise it carries. No random state stands in
+versions and arithmetic; under differential privacy also the same key, whose noise it carries. No random state is in
 it, because every step draws from a stream of its own.
 """
 

@@ -112,7 +112,7 @@ class PrivateTraining:
             ).to_json(),
         )
 
-    def told(self, steps: int) -> dict[str, Any]:
+    def stated(self, steps: int) -> dict[str, Any]:
         """What the summary says of the cost; ε where δ is known."""
         event: PrivacyEvent = record_event(self.params, self.params.releases(steps))
         about: dict[str, Any] = {

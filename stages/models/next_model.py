@@ -19,7 +19,7 @@ from stages.privacy.events import merged_json
 
 
 def with_past(metadata: Metadata, start: Metadata) -> Metadata:
-    """What the model was made from brings with it what it cost, and what it told without noise."""
+    """What the model was made from brings with it what it cost, and what it disclosed without noise."""
     disclosures = tuple(sorted({*start.disclosures, *metadata.disclosures}))
     added = tuple(event for event in metadata.privacy if event not in start.privacy)
     return replace(metadata, privacy=(*start.privacy, *added), disclosures=disclosures)

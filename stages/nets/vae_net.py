@@ -1,7 +1,7 @@
 """Encoder and decoder of the β-VAE: Burgess et al. 2018, App. A.1, which Fedssyn takes for dSprites (App. A.4).
 
 4×4 convolutions with stride 2 down to a map of about 4×4 (four of them for 64×64 pixels), two fully connected layers
-of 256, a Gaussian code; the decoder is its mirror image. Where encoder and decoder are told the class, it is a one-hot
+of 256, a Gaussian code; the decoder is its mirror image. Where encoder and decoder see the class, it is a one-hot
 vector beside the first fully connected layer's input.
 """
 
@@ -29,9 +29,9 @@ def halvings(shape: ImageShape) -> int:
 class VaeEncoder(nn.Module):
     """Images [n, c, h, w] in [0, 1] and labels → mean and log-variance of the code, [n, latent] each."""
 
-    def __init__(self, shape: ImageShape, *, filters: int, hidden: int, latent: int, told: bool) -> None:
+    def __init__(self, shape: ImageShape, *, filters: int, hidden: int, latent: int, stated: bool) -> None:
         super().__init__()
-        self._classes = shape.num_classes if told else 0
+        self._classes = shape.num_classes if stated else 0
         depth = halvings(shape)
         channels = [shape.channels, *[filters] * depth]
         self.convs = nn.ModuleList(
@@ -54,9 +54,9 @@ class VaeEncoder(nn.Module):
 class VaeDecoder(nn.Module):
     """Codes [n, latent] and labels → logits [n, c, h, w] of the pixels' brightness."""
 
-    def __init__(self, shape: ImageShape, *, filters: int, hidden: int, latent: int, told: bool) -> None:
+    def __init__(self, shape: ImageShape, *, filters: int, hidden: int, latent: int, stated: bool) -> None:
         super().__init__()
-        self._classes = shape.num_classes if told else 0
+        self._classes = shape.num_classes if stated else 0
         depth = halvings(shape)
         channels = [*[filters] * depth, shape.channels]
         self._map = (channels[0], shape.height >> depth, shape.width >> depth)

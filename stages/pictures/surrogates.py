@@ -73,16 +73,16 @@ def spread(rounds: Sequence[_Round], most: int) -> list[_Round]:
 def _draw_distances(axes: Axes, rounds: Sequence[SurrogateRound]) -> None:
     """Each client's radius thin, with the smallest, the median and the largest; the server's, and how far it went."""
     marker = "o" if len(rounds) <= 30 else ""
-    told = [found for found in rounds if found.radii]
-    for number, client in enumerate(sorted({client for found in told for client in found.radii})):
-        mine = [found for found in told if client in found.radii]
+    stated = [found for found in rounds if found.radii]
+    for number, client in enumerate(sorted({client for found in stated for client in found.radii})):
+        mine = [found for found in stated if client in found.radii]
         axes.plot(
             [found.round for found in mine], [found.radii[client] for found in mine], color=_THIN, linewidth=0.8,
             marker=marker, markersize=2.5, label="each client's radius" if number == 0 else None,
         )  # fmt: skip
-    if told:
-        middle = [float(np.median(list(found.radii.values()))) for found in told]
-        axes.plot([found.round for found in told], middle, color="0.3", linestyle="--", label="their median",
+    if stated:
+        middle = [float(np.median(list(found.radii.values()))) for found in stated]
+        axes.plot([found.round for found in stated], middle, color="0.3", linestyle="--", label="their median",
                   marker="_" if len(rounds) == 1 else None, markersize=10)  # fmt: skip
     bounded = [found for found in rounds if found.radius is not None and np.isfinite(found.radius)]
     if bounded:
@@ -95,14 +95,14 @@ def _draw_distances(axes: Axes, rounds: Sequence[SurrogateRound]) -> None:
         axes.plot([found.round for found in walked], distances, color=style(1).colour, linestyle=":", linewidth=2,
                   marker=marker and "s", markersize=3.5, label="how far the server went")  # fmt: skip
     _finish(axes, "distance from the round's model", rounds)
-    axes.set_title("radius" if told else "radius: the sets bring none", fontsize=10)
+    axes.set_title("radius" if stated else "radius: the sets bring none", fontsize=10)
     axes.legend(loc="best", frameon=False, fontsize=8)
 
 
 def _draw_steps(axes: Axes, rounds: Sequence[SurrogateRound]) -> None:
-    told = [found for found in rounds if found.steps is not None]
+    stated = [found for found in rounds if found.steps is not None]
     marker = "o" if len(rounds) <= 30 else None
-    axes.plot([found.round for found in told], [int(found.steps or 0) for found in told], color=style(0).colour,
+    axes.plot([found.round for found in stated], [int(found.steps or 0) for found in stated], color=style(0).colour,
               linewidth=2, marker=marker, markersize=4)  # fmt: skip
     _finish(axes, "steps", rounds)
     axes.set_title("the server's steps on the sets", fontsize=10)

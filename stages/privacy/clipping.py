@@ -49,10 +49,10 @@ def clipped_sum(
     `examples` are the parts of the loss, stacked along the first dimension, which may be empty. They are taken in
     chunks that bound the memory: it holds what the network keeps of a chunk between its two passes, and the gradients
     of a part of it. Each chunk is filled up to its full size, so that an example meets the same kernels wherever it
-    stands: else one record's presence could change the last bits of all the others' gradients.
+    is: else one record's presence could change the last bits of all the others' gradients.
 
     A draw inside the loss is an error, unless it is made from `shared`: then all examples of the batch see the same
-    draw, in whichever chunk they stand. One draw a chunk would not do: a record that goes moves others into another
+    draw, in whichever chunk they are. One draw a chunk would not do: a record that goes moves others into another
     chunk, and their gradients would change with it.
 
     With `people`, a number for each example in ascending order, gᵢ is the sum of all of one person's gradients, and the

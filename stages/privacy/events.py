@@ -1,4 +1,4 @@
-"""Privacy events: what a mechanism did, in the words that stand in an artifact's metadata (rules 2 to 4 and 19).
+"""Privacy events: what a mechanism did, in the words that are in an artifact's metadata (rules 2 to 4 and 19).
 
 An event says what was done; what it costs is the accountant's to say. Anything unknown is an error, never zero.
 """
@@ -119,7 +119,7 @@ class PrivacyEvent:
         raise ValueError(f"{name} of a privacy event must be {rule}; found {getattr(self, name)!r}")
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the metadata: every field, and the draw and the noise of a count where there are some."""
+        """As it is in the metadata: every field, and the draw and the noise of a count where there are some."""
         fields = dataclasses.asdict(self)
         return {name: value for name, value in fields.items() if value or name not in _OPTIONAL}
 

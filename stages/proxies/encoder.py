@@ -198,12 +198,12 @@ def _about(
     round = round_of(model) + 1
     private = bool(change.metadata.privacy)
     # Images that began as those of an earlier proxy bring with them what it cost, and what it disclosed without noise.
-    events, told = list(change.metadata.privacy), set(change.metadata.disclosures)
+    events, stated = list(change.metadata.privacy), set(change.metadata.disclosures)
     if before is not None:
         events += [event for event in before.metadata.privacy if event not in events]
-        told |= set(before.metadata.disclosures)
+        stated |= set(before.metadata.disclosures)
     if client is not None and not private:
-        told |= {"derived_images", "layer_norms", "update"}
+        stated |= {"derived_images", "layer_norms", "update"}
     context = {"stage": "encode", "client": client, "round": round, "params": params.to_json()}
     # An aggregated update names who took part; what goes down does not.
     source = lineage.for_outbound(change, "update", key=secret, context=context) if client is not None else None
@@ -217,7 +217,7 @@ def _about(
         params=params.to_json(),
         inputs=(lineage.by_digest(model, "model"), *([source] if source is not None else [])),
         privacy=tuple(events),
-        disclosures=tuple(sorted(told)),
+        disclosures=tuple(sorted(stated)),
         simulation=secret.simulation or change.metadata.simulation,
         versions=versions("torch"),
     )

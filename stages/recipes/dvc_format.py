@@ -1,7 +1,7 @@
 """A recipe for DVC: `dvc.yaml`, and `params.yaml` with what is worth changing.
 
 Nothing goes into DVC's cache. It would keep copies of private data, `dvc push` would send them away, and the
-`.gitignore` that DVC writes beside a cached file would stand in an outbox without an entry in the ledger. DVC knows
+`.gitignore` that DVC writes beside a cached file would be in an outbox without an entry in the ledger. DVC knows
 every file by its digest all the same, and runs again what depends on what has changed.
 """
 
@@ -36,7 +36,7 @@ def dvc(recipe: Recipe, *, seed: int, workers: int, out: str) -> dict[str, str]:
     stages["evaluate"]["metrics"] = [{f"{out}/{step.out}": _NO_COPY} for step in evaluations]
     pictures = [{f"{out}/{name}": _NO_COPY} for step in evaluations for name in step.also_writes]
     stages["evaluate"]["plots"] = [{f"{out}/{CURVE}": {"x": "round", "y": "accuracy", **_NO_COPY}}, *pictures]
-    first = "\n".join([*header(recipe), f"# Keep {out}/ out of git: private data stands there.", ""])
+    first = "\n".join([*header(recipe), f"# Keep {out}/ out of git: private data is there.", ""])
     # Lines of any length: a folded command is hard to read.
     return {
         "dvc.yaml": first + dump_yaml({"stages": stages}, width=10**9),

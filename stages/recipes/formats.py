@@ -132,7 +132,7 @@ def chained(group: Group, root: str, params: Callable[[Step], list[str]] = flags
 
 
 def command_line(step: Step, root: str, params: Callable[[Step], list[str]] = flags_of) -> str:
-    """The command line of a step, as a person would type it; `params` says how its parameters stand there."""
+    """The command line of a step, as a person would type it; `params` says how its parameters are there."""
     words = step.command.split()
     command = COMMANDS[step.command]
     words += [name if command.reads_source else f"{root}/{name}" for name in step.inputs]

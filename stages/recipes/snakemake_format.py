@@ -44,7 +44,7 @@ def _rule(name: str, group: Group, workers: int, fedsynth: str) -> list[str]:
     else:
         quoted = " ".join(shlex.quote(line) for line in chained(group, "$RUN"))
         command = f"printf '%s\\n' {quoted} | {fedsynth} batch --quiet --workers {{threads}}"
-    # Snakemake fills in what stands in braces.
+    # Snakemake fills in what is in braces.
     command = command.replace("{", "{{").replace("}", "}}").replace("{{threads}}", "{threads}").replace("$RUN", "{RUN}")
     return [
         "",

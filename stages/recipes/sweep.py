@@ -132,7 +132,7 @@ def _placed(report: Report, place: str) -> Report:
 def reuse_generators(steps: Sequence[Step], donor: Path, root: Path) -> None:
     """Take over what another run trained from the very same data, parameters and seed: it would be the same bytes.
 
-    Not with differential privacy: the training also stands in the client's spend ledger, and must stand in each.
+    Not with differential privacy: the training also is in the client's spend ledger, and must be in each.
     """
     for step in steps:
         if step.command != "train-generator" or any((root / name).exists() for name in step.outputs):

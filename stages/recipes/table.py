@@ -5,7 +5,7 @@
       columns: [partition.alpha]
       against: synthetic
 
-Seeds become mean ± standard deviation. In each cell stand the rounds to the target and the best accuracy for each value
+Seeds become mean ± standard deviation. In each cell are the rounds to the target and the best accuracy for each value
 of `against`, and how many times fewer rounds each takes than the first one.
 """
 

@@ -19,7 +19,7 @@ _NOTHING: dict[str, Any] = {"short": "∞", "words": [], "picture": None, "rows"
 
 
 def accuracy(run: RunFolder, by_round: Mapping[int, float], *, by_bytes: bool) -> dict[str, Any] | None:
-    """None where nothing was evaluated, or may not be told."""
+    """None where nothing was evaluated, or may not be shown."""
     if not by_round:
         return None
     points = sorted(by_round.items())
@@ -86,17 +86,17 @@ def epsilon(
         return nothing | {"short": "unknown", "words": ["ε could not be computed: the audit says what is wrong."]}
     end = found.at_end
     drawn = [(r, e) for r, e in sorted(found.after.items()) if math.isfinite(e.pld)]
-    told: list[str] = []
+    stated: list[str] = []
     if math.isinf(end.pld):
-        told.append("ε is ∞: something that depends on the data left without noise.")
+        stated.append("ε is ∞: something that depends on the data left without noise.")
     elif found.basis is not None:
-        told.append(
+        stated.append(
             f"After round {max(found.after)}: ε = {epsilon_words(end.pld)} by privacy loss distributions, "
             f"{epsilon_words(end.rdp)} by Rényi, at δ = {delta:g}; for {found.basis}, and the client that spent most."
         )
     if infinite and math.isfinite(end.pld):
-        told.append("What the clients sent to the server is not covered: to the server itself ε is ∞.")
-    told.append(
+        stated.append("What the clients sent to the server is not covered: to the server itself ε is ∞.")
+    stated.append(
         "Whoever is known to several clients has more at stake."
         if found.unit == "person"
         else "Whoever has several records, or is known to several clients, has more at stake."
@@ -105,7 +105,7 @@ def epsilon(
     if drawn:
         picture = svg(
             Chart(
-                name="epsilon-rounds", title="ε over rounds", summary=told[0], x_label="round", y_label="ε",
+                name="epsilon-rounds", title="ε over rounds", summary=stated[0], x_label="round", y_label="ε",
                 series=[
                     Series("PLD", [(r, e.pld) for r, e in drawn]),
                     Series("Rényi", [(r, e.rdp) for r, e in drawn]),
@@ -115,7 +115,7 @@ def epsilon(
         )  # fmt: skip
     return {
         "short": f"{epsilon_words(end.pld)} (δ = {delta:g})" if math.isfinite(end.pld) else "∞",
-        "words": told,
+        "words": stated,
         "picture": picture,
         "rows": [(r, epsilon_words(e.pld), epsilon_words(e.rdp)) for r, e in sorted(found.after.items())],
         "clients": [_person(row) for row in people["clients"]] if people is not None else [],

@@ -46,8 +46,8 @@ def exposure(
     privacy: Mapping[str, Any], disclosures: Sequence[Mapping[str, Any]], *, secret: bool, attacked: int | None
 ) -> dict[str, Any]:
     """What the files tell about a person. `attacked`: how many attacks were run; None where the page may not say."""
-    told = [str(row["name"]) for row in disclosures]
-    found = {"short": privacy["short"], "told": told, "attack": _attack(attacked)}
+    stated = [str(row["name"]) for row in disclosures]
+    found = {"short": privacy["short"], "told": stated, "attack": _attack(attacked)}
     if privacy["short"] == "give --delta":
         return found | {
             "word": "limited by noise",
@@ -74,7 +74,7 @@ def exposure(
         "sentence": "Whether one record was among the data or not changes the chance of whatever can be seen in these "
         f"files by a factor of at most {factor}, up to the small chance δ. A factor near 1 says next to nothing; "
         "above about 20,000 (ε = 10) the limit means little.",
-        "decide": "Compare ε with what your institution allows." if not told or secret else
+        "decide": "Compare ε with what your institution allows." if not stated or secret else
         "Compare ε with what your institution allows, and read what is disclosed beside it.",
     }  # fmt: skip
 

@@ -91,7 +91,7 @@ def _context(
         left_out.append("accuracy, which was measured on private data")
         accuracy = {}
     left = [file for files in sent.values() for file in files]
-    found = verdict.told(audited, given, secret=secret)
+    found = verdict.stated(audited, given, secret=secret)
     privacy = curves.epsilon(run, accuracy, [*left, *server], delta, by_client=not secret)
     disclosed, measured = _disclosures(left), private_side.read(run) if private else None
     attacked = measured["attacks"] if measured is not None else None
@@ -144,7 +144,7 @@ def _client(name: str, files: Sequence[SentFile], delta: float | None) -> dict[s
 
 
 def _disclosures(left: Sequence[SentFile]) -> list[dict[str, Any]]:
-    """What was told without noise, with the sentence for a layman; first what most files tell."""
+    """What left without noise, with the sentence for a layman; first what most files disclose."""
     found = []
     for name, sentence in DISCLOSURES.items():
         files = [file for file in left if name in file.disclosures]

@@ -14,7 +14,7 @@ _NOT_MEASURED = ("round",)
 
 
 def read(run: RunFolder) -> dict[str, Any]:
-    """The metrics that say that they are private, wherever they stand; and each client's records by class."""
+    """The metrics that say that they are private, wherever they are; and each client's records by class."""
     folders = [("–", run.metrics), *((name, run.clients / name / "private") for name in run.client_names())]
     measured, attacks = [], 0
     for who, folder in folders:

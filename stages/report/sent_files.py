@@ -83,8 +83,8 @@ def _unrecorded(who: str, path: Path) -> SentFile:
     metadata = metadata_of(path)
     if metadata is None:
         return SentFile(who, path.name, "unreadable", None, size, (), (), False, "", "not in the ledger")
-    told = metadata.disclosures, metadata.privacy, egress.was_picked(metadata)
-    return SentFile(who, path.name, metadata.kind, metadata.round, size, *told, "", "not in the ledger")
+    stated = metadata.disclosures, metadata.privacy, egress.was_picked(metadata)
+    return SentFile(who, path.name, metadata.kind, metadata.round, size, *stated, "", "not in the ledger")
 
 
 def metadata_of(path: Path) -> Metadata | None:

@@ -1,4 +1,4 @@
-"""What the audit found, told without a path of this machine; under secret sampling, without who took part."""
+"""What the audit found, without a path of this machine; under secret sampling, without who took part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stages.audit.findings import LEVELS, Level
 _NAMED = 3  # places that are written out where one thing was found in many
 
 
-def told(audited: AuditReport, roots: Sequence[Path], *, secret: bool) -> dict[str, Any]:
+def stated(audited: AuditReport, roots: Sequence[Path], *, secret: bool) -> dict[str, Any]:
     """`line` is the verdict; each finding occurs once, with the places where it was made."""
     unknown = isinstance(audited.error, IncompleteError)
     if secret:

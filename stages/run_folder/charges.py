@@ -73,8 +73,8 @@ def _read_place(place: Place, found: Charges) -> None:
         where = f"{place.base.name}/{entry.file}"
         if _is_free(entry.kind, entry.privacy, entry.disclosures):
             continue
-        told = entry.privacy, entry.disclosures
-        _charge(where, place.base.name, entry.round, *told, found, picked=entry.picked)
+        stated = entry.privacy, entry.disclosures
+        _charge(where, place.base.name, entry.round, *stated, found, picked=entry.picked)
     entered = {entry.file for entry in entries}
     for path in files:
         if path.name not in entered:

@@ -1,4 +1,4 @@
-"""Where the files of a run stand, relative to its folder. One name for each, so that no two steps disagree."""
+"""Where the files of a run are, relative to its folder. One name for each, so that no two steps disagree."""
 
 from __future__ import annotations
 

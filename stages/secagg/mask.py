@@ -67,11 +67,11 @@ def mask(
     shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
     tensors = masks.shaped(ring.signed(covered), shapes)
     # What the source tells without noise goes with it, counts apart, which are not in the sum.
-    told = {*source.metadata.disclosures, *(() if source.metadata.privacy else ("update",))}
+    stated = {*source.metadata.disclosures, *(() if source.metadata.privacy else ("update",))}
     about = member.about(
         "secagg-masked", "mask", session.round, session.reference, *_inputs(source, member),
         params={"peers": sorted(received), "step": ring.step, "most": ring.most, "encoding": encoding},
-        privacy=source.metadata.privacy, disclosures=tuple(sorted(told - {"local_steps", "num_examples"})),
+        privacy=source.metadata.privacy, disclosures=tuple(sorted(stated - {"local_steps", "num_examples"})),
     )  # fmt: skip
     simulation = about.simulation or source.metadata.simulation
     about = replace(about, versions=versions("cryptography", "numpy"), simulation=simulation)

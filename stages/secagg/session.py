@@ -28,7 +28,7 @@ LEAST_CLIENTS = 2
 
 @dataclass(frozen=True)
 class Session:
-    """One round of secure aggregation, as its list of keys says. Clients stand in the order of their names."""
+    """One round of secure aggregation, as its list of keys says. Clients are in the order of their names."""
 
     id: str
     round: int
@@ -41,7 +41,7 @@ class Session:
     mask_keys: Mapping[str, bytes]
 
     def point(self, client: str) -> int:
-        """Where the client's Shamir shares stand."""
+        """Where the client's Shamir shares are."""
         return self.clients.index(client) + 1
 
     def plain_ring(self) -> Ring | None:
@@ -134,7 +134,7 @@ def read_session(path: Path, roster: StepKeys) -> Session:
 def check_keys(clients: Sequence[str], cipher_keys: Sequence[bytes], mask_keys: Sequence[bytes], where: Path) -> None:
     """No key twice, and none that makes every agreement public: masks made with it would hide nothing."""
     if len(set(cipher_keys) | set(mask_keys)) != 2 * len(clients):
-        raise InputError(f"{where}: a key stands there twice. Each client makes two of its own for each round.")
+        raise InputError(f"{where}: a key is there twice. Each client makes two of its own for each round.")
     for client, *both in zip(clients, cipher_keys, mask_keys, strict=True):
         try:
             for public in both:

@@ -84,8 +84,8 @@ def unmask(
 
 
 def _summary(out: Path, digest: str, about: Metadata) -> Summary:
-    told = {name: about.params[name] for name in ("survivors", "dropped")}
-    return {"out": str(out), "sha256": digest, "client": about.client, "round": about.round, **told}
+    stated = {name: about.params[name] for name in ("survivors", "dropped")}
+    return {"out": str(out), "sha256": digest, "client": about.client, "round": about.round, **stated}
 
 
 def _answered(listed: TensorArtifact, kept: Secrets, member: Member, out: Path) -> TensorArtifact | None:

@@ -35,33 +35,33 @@ class Vectors:
         self.simulation = False
         self._first: Path | None = None
         self._total: Words | None = None
-        self._told: dict[str, Any] = {}
+        self._stated: dict[str, Any] = {}
 
     @property
     def peers(self) -> tuple[str, ...]:
         """Those who sent shares: all of these masked with one another."""
-        return tuple(self._told["peers"])
+        return tuple(self._stated["peers"])
 
     @property
     def encoding(self) -> dict[str, Any]:
         """The parameters of the noise, where there are shares of it."""
-        return dict(self._told["encoding"])
+        return dict(self._stated["encoding"])
 
     @property
     def model(self) -> InputRef:
-        (reference,) = self._told["inputs"]
+        (reference,) = self._stated["inputs"]
         assert isinstance(reference, InputRef)
         return reference
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        return dict(self._told["shapes"])
+        return dict(self._stated["shapes"])
 
     @property
     def ring(self) -> Ring:
         noisy = bool(self.encoding)
         reach = None if noisy else self._session.reach
-        return Ring(self._session.modulus, self._told["step"], self._told["most"], reach)
+        return Ring(self._session.modulus, self._stated["step"], self._stated["most"], reach)
 
     @property
     def total(self) -> Words:
@@ -105,13 +105,13 @@ class Vectors:
     def _check_like(self, artifact: TensorArtifact, client: str) -> None:
         path, params = artifact.path, artifact.metadata.params
         models = [reference for reference in artifact.metadata.inputs if reference.role == "model"]
-        told = {name: params.get(name) for name in _AGREED}
-        told |= {"inputs": models, "shapes": {spec.name: spec.shape for spec in artifact.specs}}
-        told["private"] = bool(artifact.metadata.privacy)
+        stated = {name: params.get(name) for name in _AGREED}
+        stated |= {"inputs": models, "shapes": {spec.name: spec.shape for spec in artifact.specs}}
+        stated["private"] = bool(artifact.metadata.privacy)
         if self._first is None:
-            self._check_sound(artifact, told)
-            self._first, self._told = path, told
-        odd = next((name for name, value in told.items() if value != self._told[name]), None)
+            self._check_sound(artifact, stated)
+            self._first, self._stated = path, stated
+        odd = next((name for name, value in stated.items() if value != self._stated[name]), None)
         if odd is not None:
             what = {"inputs": "model", "private": "kind of noise", "encoding": "noise"}.get(odd, odd)
             raise InputError(
@@ -121,18 +121,20 @@ class Vectors:
         if client not in self.peers:
             raise InputError(f"{path} is from {client!r}, who is not among its own peers. Get it again.")
 
-    def _check_sound(self, artifact: TensorArtifact, told: dict[str, Any]) -> None:
+    def _check_sound(self, artifact: TensorArtifact, stated: dict[str, Any]) -> None:
         path, session = artifact.path, self._session
         names(artifact, "peers")
         ring = session.plain_ring()
-        numbers = type(told["step"]) is float and told["step"] > 0 and type(told["most"]) is int and told["most"] > 0
-        fits = numbers and len(session.clients) * told["most"] < 2 ** (session.modulus - 1)
-        if not fits or not isinstance(told["encoding"], dict) or len(told["inputs"]) != 1:
+        numbers = (
+            type(stated["step"]) is float and stated["step"] > 0 and type(stated["most"]) is int and stated["most"] > 0
+        )
+        fits = numbers and len(session.clients) * stated["most"] < 2 ** (session.modulus - 1)
+        if not fits or not isinstance(stated["encoding"], dict) or len(stated["inputs"]) != 1:
             raise InputError(f"{path} does not say how its numbers are to be read. Get it again.")
-        if ring is not None and (told["step"], told["most"], told["encoding"]) != (ring.step, ring.most, {}):
+        if ring is not None and (stated["step"], stated["most"], stated["encoding"]) != (ring.step, ring.most, {}):
             raise InputError(f"{path} is on another grid than the list of keys declares. Mask the update again.")
         wanted = "I32" if session.modulus == 32 else "I64"
         if any(spec.dtype != wanted for spec in artifact.specs):
             raise InputError(f"{path} is not modulo 2^{session.modulus}, as the list of keys declares. Get it again.")
-        if not set(told["peers"]) <= set(session.clients) or len(told["peers"]) < session.threshold:
+        if not set(stated["peers"]) <= set(session.clients) or len(stated["peers"]) < session.threshold:
             raise InputError(f"{path} was masked with others than the list of keys has. Get it again.")

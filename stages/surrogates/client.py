@@ -161,16 +161,16 @@ def _about(
         "params": params.to_json(),
         "inputs": [reference.to_json() for reference in named],
     }
-    told = {"class_set"} if params.classes == "own" else set()
+    stated = {"class_set"} if params.classes == "own" else set()
     if not params.is_private:
         # Whatever labels were asked for, images of a class that was never seen look like none: that tells the set.
-        told |= {"derived_images", "class_set"}
-        told |= {"real_image_init"} if params.init == "real" else set()
-        told |= {"num_examples"} if params.tell_examples else set()
-        told |= set(before.metadata.disclosures) - {"num_examples", "radius", "layer_norms"} if before else set()
+        stated |= {"derived_images", "class_set"}
+        stated |= {"real_image_init"} if params.init == "real" else set()
+        stated |= {"num_examples"} if params.tell_examples else set()
+        stated |= set(before.metadata.disclosures) - {"num_examples", "radius", "layer_norms"} if before else set()
         if isinstance(params, FedLapEncoding):
-            told |= {"radius"} if params.begin == "model" else set()
-            told |= {"layer_norms"} if params.calibrate else set()
+            stated |= {"radius"} if params.begin == "model" else set()
+            stated |= {"layer_norms"} if params.calibrate else set()
     return Metadata(
         kind="surrogate",
         stage="encode",
@@ -180,7 +180,7 @@ def _about(
         round=round,
         params=params.to_json(),
         inputs=(named[0], lineage.for_outbound(data, "data", key=secret, context=context), *named[1:]),
-        disclosures=tuple(sorted(told)),
+        disclosures=tuple(sorted(stated)),
         simulation=secret.simulation,
         versions=versions("torch", *(["numpy", "scipy"] if params.is_private else [])),
     )

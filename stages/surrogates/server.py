@@ -95,7 +95,7 @@ def aggregate_surrogates(
         params={**network_params(start.metadata.params), **params.to_json()},
         inputs=(lineage.by_digest(start, "model"), *(lineage.by_digest(source, "surrogate") for source in sources)),
         privacy=events_of([source.metadata.privacy for source in sources]),
-        disclosures=_told(sources),
+        disclosures=_stated(sources),
         simulation=any(source.metadata.simulation for source in sources),
         versions=versions("torch"),
         arithmetic=arithmetic(where),
@@ -107,13 +107,13 @@ def aggregate_surrogates(
     if isinstance(params, FedLapOptimisation):
         if params.begin == "fresh":
             module = _fresh(network, shape, stream_seed(seed, stage="aggregate", round=metadata.round, of="beginning"))
-        weights, told = _fedlap(module.to(where), received, params, round_of(start) + 1, seed)
+        weights, stated = _fedlap(module.to(where), received, params, round_of(start) + 1, seed)
     else:
-        weights, told = _feddm(module, received, params, round_of(start) + 1, seed, report)
+        weights, stated = _feddm(module, received, params, round_of(start) + 1, seed, report)
     tensors: dict[str, NDArray[Any]] = dict(start.tensors)
     tensors |= {name: weight.cpu().numpy() for name, weight in weights.items()}
     if metrics is not None:
-        about = {"custody": "server", "round": metadata.round, **told, "left_out": _named(refused, surrogates)}
+        about = {"custody": "server", "round": metadata.round, **stated, "left_out": _named(refused, surrogates)}
         atomic.write_json(metrics, about, force=force)
     leaves = custody == "downlink"
     with recording(out) if leaves else contextlib.nullcontext():
@@ -127,10 +127,10 @@ def aggregate_surrogates(
         "round": metadata.round,
         "messages": len(received),
         "bytes_in": sum(source.path.stat().st_size for source in sources),
-        "steps": told["steps"],
-        "distance": round(told["distance"], 6),
+        "steps": stated["steps"],
+        "distance": round(stated["distance"], 6),
         **({"left_out": refused} if refused else {}),
-        **({"unchanged": told["unchanged"]} if "unchanged" in told else {}),
+        **({"unchanged": stated["unchanged"]} if "unchanged" in stated else {}),
     }
 
 
@@ -148,7 +148,7 @@ class _Received:
 
 
 def _named(texts: Sequence[str], files: Sequence[Path]) -> list[str]:
-    """The texts with each file by its client and name: where a run folder stands is no matter of the run."""
+    """The texts with each file by its client and name: the path of a run folder is no matter of the run."""
     for path in files:
         texts = [text.replace(str(path), "/".join(path.parts[-3:])) for text in texts]
     return list(texts)
@@ -266,7 +266,7 @@ def _fedlap(
         micro_batch=params.micro_batch,
     )  # fmt: skip
     _check_finite(weights)
-    told: dict[str, Any] = {
+    stated: dict[str, Any] = {
         "radius": radius,
         "radii": radii,
         "steps": len(trace),
@@ -275,11 +275,11 @@ def _fedlap(
     }
     if not trace:
         least = min(radii, key=lambda client: radii[client] or float("inf"))
-        told["unchanged"] = (
+        stated["unchanged"] = (
             f"the first step would leave the radius of {radius:g} (--strategy {params.strategy}); the least is that of "
             f"client {least!r}. Lower --learning-rate, choose another strategy, or leave that set out."
         )
-    return weights, told
+    return weights, stated
 
 
 def _radius(found: Sequence[float | None], params: FedLapOptimisation) -> float | None:
@@ -327,7 +327,7 @@ def _check_finite(weights: Mapping[str, torch.Tensor]) -> None:
             raise InputError(f"the descent on the sets diverged in tensor {name!r}. Lower --learning-rate.")
 
 
-def _told(sources: Sequence[TensorArtifact]) -> tuple[str, ...]:
-    """What the sets told goes into the model, but for the numbers that are beside them."""
-    told = {name for source in sources for name in source.metadata.disclosures}
-    return tuple(sorted(told - {"num_examples", "radius", "layer_norms"}))
+def _stated(sources: Sequence[TensorArtifact]) -> tuple[str, ...]:
+    """What the sets disclosed goes into the model, but for the numbers that are beside them."""
+    stated = {name for source in sources for name in source.metadata.disclosures}
+    return tuple(sorted(stated - {"num_examples", "radius", "layer_norms"}))

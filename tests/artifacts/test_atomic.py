@@ -69,7 +69,7 @@ def test_a_writer_that_fails_halfway_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize("call", ["fsync", "link", "replace"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
-def test_a_refusal_of_the_system_is_told_and_leaves_nothing(tmp_path, monkeypatch, call, number):
+def test_a_refusal_of_the_system_is_reported_and_leaves_nothing(tmp_path, monkeypatch, call, number):
     def refuse(*_, **__):
         raise OSError(number, os.strerror(number))
 

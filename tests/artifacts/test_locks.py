@@ -30,7 +30,7 @@ def kill(child):
     os.waitpid(child, 0)
 
 
-def test_the_second_is_told_who_holds_it_and_what_to_do(tmp_path):
+def test_the_second_is_reported_who_holds_it_and_what_to_do(tmp_path):
     child = holding(tmp_path)
     try:
         expected = rf"{tmp_path} is in use: somebody \(process {child} on .*\) is at work there\. Wait for its end, or"

@@ -101,12 +101,12 @@ def test_anything_unknown_missing_or_malformed_is_refused(text, message):
 def test_no_seed_stands_in_a_file_that_leaves(custody):
     fields = PLAIN | {"kind": "proxy", "custody": custody, "client": "00"}
     Metadata(**fields)
-    with pytest.raises(MetadataError, match=f"a seed stands in {custody} metadata"):
+    with pytest.raises(MetadataError, match=f"a seed is in {custody} metadata"):
         Metadata(**fields, seed=0)
-    with pytest.raises(MetadataError, match=f"a seed stands in {custody} metadata"):
+    with pytest.raises(MetadataError, match=f"a seed is in {custody} metadata"):
         Metadata(**fields, params={"seed": 7})
     leaked = json.loads(text_of(Metadata(**fields))) | {"seed": 7}
-    with pytest.raises(MetadataError, match="a seed stands in"):
+    with pytest.raises(MetadataError, match="a seed is in"):
         parse(canonical_json(leaked))
 
 

@@ -217,6 +217,6 @@ def test_a_salt_of_ones_own_is_noticed_without_a_replay(run):
 
 
 def test_disclosures_beyond_need_are_noticed(run):
-    told = (*run.about("message").disclosures, "radius")
-    run.rewrite("message", disclosures=tuple(sorted(told)))
+    stated = (*run.about("message").disclosures, "radius")
+    run.rewrite("message", disclosures=tuple(sorted(stated)))
     assert any("declares radius" in what for what in said(run, "lineage"))

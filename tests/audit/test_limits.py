@@ -29,7 +29,7 @@ def test_a_clients_folder_alone_says_what_it_could_not_check(tampered):
     assert report.error.exit_code == 6
 
 
-def test_an_entry_whose_file_is_gone_is_told(tampered):
+def test_an_entry_whose_file_is_gone_is_reported(tampered):
     (tampered / "clients/01/outbox/message-0002.safetensors").unlink()
     report = audit(tampered)
     assert report.passed

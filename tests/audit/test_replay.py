@@ -174,11 +174,11 @@ def test_on_another_kind_of_processor_nothing_fails_and_it_says_which_is_needed(
     assert back.error.exit_code == 6 and "different" not in back.replayed, back.findings
     assert back.replayed["identical"] >= len(MADE)
     assert forge.snapshot(client) == before, "nothing is deleted, charged or left behind"
-    told = {f.where.rsplit("/", 1)[-1]: f.what for f in back.findings if f.check == "replay"}
+    stated = {f.where.rsplit("/", 1)[-1]: f.what for f in back.findings if f.check == "replay"}
     for name in ("message-there", "proxy-there", "surrogate-there"):
-        assert "on another kind of processor. It was made with «cpu: float32" in told[f"{name}.safetensors"]
-    assert "values differ by" in told["message-there.safetensors"]
-    assert "other last bits come out" in told["surrogate-there.safetensors"], "its noise is bound to them"
+        assert "on another kind of processor. It was made with «cpu: float32" in stated[f"{name}.safetensors"]
+    assert "values differ by" in stated["message-there.safetensors"]
+    assert "other last bits come out" in stated["surrogate-there.safetensors"], "its noise is bound to them"
     near = replayed(tampered, tolerance=1e-4)
     assert near.replayed["within tolerance"] >= 1 and not near.count("failure")
 

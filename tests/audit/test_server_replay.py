@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from tampering.run import told
+from tampering.run import stated
 
 from artifacts.digests import sha256_hex
 from artifacts.formats import dataset_file, tensors_file
@@ -96,7 +96,7 @@ def put(path, data):
     with egress.locked(ledger) as book:
         for entry in entries:
             here = (path.parent / entry.file).read_bytes()
-            book.enter(file=entry.file, sha256=sha256_hex(here), size=len(here), metadata=told(entry))
+            book.enter(file=entry.file, sha256=sha256_hex(here), size=len(here), metadata=stated(entry))
 
 
 def poison(path, elsewhere):

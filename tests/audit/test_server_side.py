@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from tampering.run import Run, told
+from tampering.run import Run, stated
 
 from artifacts.digests import sha256_hex
 from artifacts.errors import VerificationError
@@ -39,7 +39,7 @@ def send(run, data):
     with egress.locked(ledger) as book:
         for entry in entries:
             here = (path.parent / entry.file).read_bytes()
-            book.enter(file=entry.file, sha256=sha256_hex(here), size=len(here), metadata=told(entry))
+            book.enter(file=entry.file, sha256=sha256_hex(here), size=len(here), metadata=stated(entry))
 
 
 def test_an_extra_tensor_in_a_model_that_goes_down(run, tmp_path):

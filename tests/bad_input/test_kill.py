@@ -43,7 +43,7 @@ def killed_after(seconds, work):
 
 
 def check(place):
-    """Whatever stands in the outbox is whole and recorded; the ledger is whole up to a line that was torn."""
+    """Whatever is in the outbox is whole and recorded; the ledger is whole up to a line that was torn."""
     chain = egress.read(place.ledger)
     recorded = {(entry.file, entry.sha256) for entry in chain.entries}
     for path in place.outbox.iterdir():

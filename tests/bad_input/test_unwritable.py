@@ -36,7 +36,7 @@ def test_commands_that_make_folders(tmp_path, refused, command):
     (tmp_path / "file").write_text("not a folder")
     out = tmp_path / "file" / "out"
     source = ["digits", "--clients", "2"] if command == "partition" else []
-    # The key's spend ledger, which stands beside it, is made first.
+    # The key's spend ledger, which is beside it, is made first.
     named = out.parent if command == "keygen" else out
     refused(tmp_path, command, *source, "-o", out, said=[named, "Not a directory"])
 

@@ -34,8 +34,8 @@ def run(tmp_path_factory):
 def sent(fedsynth_json, run, method, client="00", name="m", options=()):
     out = run / "clients" / client / "outbox" / f"compressed-{name}-{method}.safetensors"
     model, update = run / "public/model-0000.safetensors", run / "clients" / client / "private/update.safetensors"
-    told = fedsynth_json("encode", model, update, *METHODS[method], *options, "-o", out, "--force")
-    return out, told
+    stated = fedsynth_json("encode", model, update, *METHODS[method], *options, "-o", out, "--force")
+    return out, stated
 
 
 def cosine(a, b):
@@ -46,16 +46,16 @@ def cosine(a, b):
 @pytest.mark.parametrize("method", METHODS)
 def test_what_arrives_has_the_cosine_that_was_printed(fedsynth, fedsynth_json, run, tmp_path, method):
     model = run / "public/model-0000.safetensors"
-    out, told = sent(fedsynth_json, run, method)
+    out, stated = sent(fedsynth_json, run, method)
     update = tensors_file.read(run / "clients/00/private/update.safetensors")
     decoded = tmp_path / "decoded.safetensors"
     assert fedsynth("decode", model, out, "-q", "-o", decoded)[0] == 0
     found = tensors_file.read(decoded).tensors
-    assert cosine(found, update.tensors) == pytest.approx(told["cosine"], abs=1e-5) and told["cosine"] > 0.5
+    assert cosine(found, update.tensors) == pytest.approx(stated["cosine"], abs=1e-5) and stated["cosine"] > 0.5
     about = tensors_file.read(out).metadata
     assert (about.kind, about.method, about.disclosures) == ("compressed", method, ("update",))
     assert [reference.sha256 is None for reference in about.inputs] == [False, True], "the update is committed to"
-    assert told["bytes"] < (run / "clients/00/private/update.safetensors").stat().st_size
+    assert stated["bytes"] < (run / "clients/00/private/update.safetensors").stat().st_size
 
 
 def test_the_mean_of_a_round_and_its_audit(fedsynth, fedsynth_json, run, tmp_path):
@@ -93,11 +93,11 @@ def test_what_topk_leaves_out_comes_with_the_next_round(fedsynth, fedsynth_json,
     words = ["--local-steps", 3, "-q", "-o", second]
     assert fedsynth("train-client", later, private / "data.parquet", *words)[0] == 0
     message = run / "clients/00/outbox/compressed-0002.safetensors"
-    told = fedsynth_json("encode", later, second, *METHODS["topk"], "--previous", error, "-o", message)
+    stated = fedsynth_json("encode", later, second, *METHODS["topk"], "--previous", error, "-o", message)
     owed = {name: tensor + kept.tensors[name] for name, tensor in tensors_file.read(second).tensors.items()}
     again = tmp_path / "e.safetensors"
     assert fedsynth("decode", later, message, "-q", "-o", again)[0] == 0
-    assert cosine(tensors_file.read(again).tensors, owed) == pytest.approx(told["cosine"], abs=1e-5)
+    assert cosine(tensors_file.read(again).tensors, owed) == pytest.approx(stated["cosine"], abs=1e-5)
     roles = [reference.role for reference in tensors_file.read(message).metadata.inputs]
     assert roles == ["model", "update", "previous"]
     code, shown, _ = fedsynth("audit", run, "--replay")

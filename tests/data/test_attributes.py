@@ -120,7 +120,7 @@ def test_names_that_would_run_together_are_refused() -> None:
         ("holes", "column 'holes' has values that are not numbers (NaN)"),
     ],
 )
-def test_a_column_that_will_not_do_is_told(fedsynth, sprites, tmp_path, by, said) -> None:
+def test_a_column_that_will_not_do_is_reported(fedsynth, sprites, tmp_path, by, said) -> None:
     code, _, err = fedsynth("partition", sprites, "--scheme", "attributes", "--by", by, "-o", tmp_path / "run")
     assert (code, said in " ".join(err.split())) == (3, True), err
     assert not (tmp_path / "run").exists()

@@ -85,11 +85,11 @@ def test_a_proxy_of_nothing_is_no_better_than_the_yardstick(fedsynth_json, attac
     tensors_file.write(path, {name: tensor.astype(np.float32) for name, tensor in tensors.items()}, about)
     words = ["--attack-steps", "100", "--held-out", attacked["test"]]
     found = attack(fedsynth_json, attacked, tmp_path / "a.json", "update", path, options=words)
-    told = found["files"][1]
-    assert abs(told["cosine_to_first"]) < 0.3
-    assert told["psnr"] < found["yardsticks"]["other_images"]["psnr"]
-    assert (told["identified"], told["own_images"]["identified"]) == (0, 0)
-    assert told["psnr"] < found["files"][0]["psnr"] - 3
+    stated = found["files"][1]
+    assert abs(stated["cosine_to_first"]) < 0.3
+    assert stated["psnr"] < found["yardsticks"]["other_images"]["psnr"]
+    assert (stated["identified"], stated["own_images"]["identified"]) == (0, 0)
+    assert stated["psnr"] < found["files"][0]["psnr"] - 3
 
 
 def test_the_table_the_picture_and_soft_labels(fedsynth, attacked, tmp_path, monkeypatch):
@@ -107,7 +107,7 @@ def test_the_table_the_picture_and_soft_labels(fedsynth, attacked, tmp_path, mon
     assert picture.read_bytes().startswith(PNG)
     written = json.loads(out.read_text())
     assert (written["seed"], written["restarts"], written["labels"]) == (5, 2, "optimised with the images")
-    assert [len(told["pairs"]) for told in written["files"]] == [2, 2]  # of ten images, those beside a private one
+    assert [len(stated["pairs"]) for stated in written["files"]] == [2, 2]  # of ten images, those beside a private one
     assert written["files"][1]["own_images"]["images"] == 4
 
 

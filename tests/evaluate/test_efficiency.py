@@ -92,7 +92,7 @@ def test_a_run_that_gets_nothing_down_is_compared_with_what_the_baseline_sends_u
 def test_the_command_names_a_baseline_whatever_the_number_of_seeds(fedsynth, fedsynth_json, runs, tmp_path, seeds):
     paths = [runs(f"{name}/seed={s}", seed=s, name=name) for name in ("fedavg", "other") for s in seeds]
     words = ["evaluate", *paths, *(w for p in paths for w in ("--name", "/".join(p.parts[-2:])))]
-    told = fedsynth_json(*words, "--baseline", "fedavg", "-o", tmp_path / "found.json")
-    assert [group["efficiency"]["parameters_to_best"] for group in told["groups"]] == [1.0, 1.0]
+    stated = fedsynth_json(*words, "--baseline", "fedavg", "-o", tmp_path / "found.json")
+    assert [group["efficiency"]["parameters_to_best"] for group in stated["groups"]] == [1.0, 1.0]
     code, _, err = fedsynth(*words, "--baseline", "nobody", "-o", tmp_path / "none.json")
     assert (code, "no run is called that" in err) == (2, True)

@@ -112,10 +112,10 @@ def test_a_softmax_model_against_numpy(parts, tmp_path):
         each = [(point, *together)]
         each += [(point["tensors"][f"classifier.logits.{n}"], mine[i].ravel(), other[i].ravel())
                  for i, n in enumerate(("weight", "bias"))]  # fmt: skip
-        for told, a, b in each:
+        for stated, a, b in each:
             lengths = np.linalg.norm(a), np.linalg.norm(b)
-            assert told["cosine"] == pytest.approx(a @ b / (lengths[0] * lengths[1]), abs=1e-5)
-            assert told["norm_ratio"] == pytest.approx(lengths[1] / lengths[0], rel=1e-4)
+            assert stated["cosine"] == pytest.approx(a @ b / (lengths[0] * lengths[1]), abs=1e-5)
+            assert stated["norm_ratio"] == pytest.approx(lengths[1] / lengths[0], rel=1e-4)
         model.w, model.b = model.w - 0.05 * other[0], model.b - 0.05 * other[1]
     last = found["trajectory"][-1]
     assert (found["cosine_end"], found["distance"]) == (last["cosine"], last["distance"])

@@ -101,7 +101,7 @@ def test_custody_follows_the_data(fedsynth_json, fedsynth, finished_run, files, 
         for words in (["--surface", tmp_path / "y.png", "-o", place], ["--surface", place, "-o", tmp_path / "y.json"]):
             code, _, err = fedsynth("evaluate", files[0], private, *words, *SMALL)
             assert (code, "may not be in" in err) == (2, True), err
-    metrics = tmp_path / "metrics"  # of public data they may stand there
+    metrics = tmp_path / "metrics"  # of public data they may be there
     fedsynth_json("evaluate", *files, "--surface", metrics / "s.png", "-o", metrics / "s.json", *SMALL)
 
 

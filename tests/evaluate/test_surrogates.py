@@ -47,10 +47,10 @@ def written_run(tmp_path):
     write("00", 1, [0.0, 3.0, -2.0, 0.5], radius=2.0, labels=[4, 7])
     write("01", 1, [1.0, -1.0], radius=1.0)
     write("01", 2, [0.25, 0.25])
-    told = {"custody": "server", "round": 1, "radius": 1.0, "radii": {}, "steps": 7, "distance": 0.875, "trace": []}
+    stated = {"custody": "server", "round": 1, "radius": 1.0, "radii": {}, "steps": 7, "distance": 0.875, "trace": []}
     path = root / "server/private/descent-0001.json"
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({**told, "left_out": ["one file"]}))
+    path.write_text(json.dumps({**stated, "left_out": ["one file"]}))
     return root, write
 
 

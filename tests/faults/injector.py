@@ -231,7 +231,7 @@ class Bench:
         yield from self._uncharged(state)
 
     def _uncharged(self, state):
-        """A new file with events of the participant's own stands beside a charge that was not there before."""
+        """A new file with events of the participant's own is beside a charge that was not there before."""
         for name in state.keys() - self.before.keys():
             path = self.folder / name
             if path.suffix != ".safetensors" or ", DP" not in self.case.name:

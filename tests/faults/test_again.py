@@ -70,7 +70,7 @@ def test_a_key_that_was_charged_is_left_as_it_is_and_force_is_not_suggested(tmp_
     assert path.read_bytes() == key and spend.beside(path).read_bytes() == book and keys.read(path)
 
 
-def test_a_full_folder_for_temporary_files_is_told(home, injector, monkeypatch):
+def test_a_full_folder_for_temporary_files_is_reported(home, injector, monkeypatch):
     """What torch says as it is imported, from a worker too."""
     full = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
 

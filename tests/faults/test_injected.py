@@ -8,7 +8,7 @@ import pytest
 STRIDES = {"run": 3, "run of a sweep": 20, "audit, replayed": 3}
 
 
-def test_a_failing_operation_is_told_and_repaired(bench, small_worlds, injector, command):
+def test_a_failing_operation_is_reported_and_repaired(bench, small_worlds, injector, command):
     """A sample: each kind of operation, the first and the last of it."""
     trials = bench(command, small_worlds)
     kinds = {}

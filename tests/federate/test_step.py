@@ -374,7 +374,7 @@ def _full_after(count, function):
 
 
 @pytest.mark.slow
-def test_a_failure_stays_at_home_and_is_told_there(federation, homes, by_run):
+def test_a_failure_stays_at_home_and_is_reported_there(federation, homes, by_run):
     found = federation()
     found.call("server")
     data = found.homes["00"] / "clients/00/private/data.parquet"

@@ -1,4 +1,4 @@
-"""docs/federate.md and examples/slurm as they stand: executed, each party where no network is."""
+"""docs/federate.md and examples/slurm as they are: executed, each party where no network is."""
 
 import os
 import re

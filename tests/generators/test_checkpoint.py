@@ -118,7 +118,7 @@ def test_force_goes_on_from_a_checkpoint_of_the_same_training(stopped, client, q
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "foreign"])
-def test_a_damaged_checkpoint_is_told(stopped, fedsynth, client, damage):
+def test_a_damaged_checkpoint_is_reported(stopped, fedsynth, client, damage):
     path = stopped.with_name(stopped.name + ".checkpoint")
     data = bytearray(path.read_bytes())
     if damage == "cut":

@@ -20,7 +20,7 @@ def sheets(images, names=("0", "1")):
 
 
 def contains(page, block):
-    """Whether `block` stands somewhere on `page`, exactly."""
+    """Whether `block` is somewhere on `page`, exactly."""
     height, width = block.shape[:2]
     starts = np.argwhere((page[: page.shape[0] - height + 1, : page.shape[1] - width + 1] == block[0, 0]).all(axis=2))
     return any((page[y : y + height, x : x + width] == block).all() for y, x in starts)

@@ -1,4 +1,4 @@
-"""Hyper-parameters of generators: every family's own, the two scales, and what stands in the metadata."""
+"""Hyper-parameters of generators: every family's own, the two scales, and what is in the metadata."""
 
 import pytest
 

@@ -101,7 +101,7 @@ def test_a_record_moves_the_sum_by_the_clip_at_most_and_the_rest_not_at_all(rele
         less, public_less = released(name, [i for i in ids if i != removed])
         alone, _ = released(name, [removed])
         moves.append(move(total, less))
-        # Whoever leaves takes his own gradient and changes no bit of the others', wherever they stand then.
+        # Whoever leaves takes his own gradient and changes no bit of the others', wherever they are then.
         assert move({n: total[n] - less[n] for n in total}, alone) < 1e-12
         assert all(torch.equal(public[n], public_less[n]) for n in public)
         assert (name == "gan") == bool(public)

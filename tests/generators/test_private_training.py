@@ -276,7 +276,7 @@ def test_a_record_counts_once(client, noisy, kinds_of):
 
 
 def test_images_made_from_records_are_no_records(client, noisy, fedsynth, fedsynth_json):
-    """One record may stand behind all images of a generator without noise: an ε for each image says nothing of it."""
+    """One record may be behind all images of a generator without noise: an ε for each image says nothing of it."""
     plain, made = client.with_name("plain.safetensors"), client.with_name("made.parquet")
     train(client, plain, without_noise(noisy()))
     fedsynth_json("synthesize", plain, "--count", 8, "-o", made)

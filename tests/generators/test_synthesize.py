@@ -50,20 +50,25 @@ def test_a_file_that_leaves_opens_with_plain_pyarrow(fedsynth_json, private, out
     assert features["label"]["names"] == [str(n) for n in range(10)]
 
 
-def test_what_leaves_is_declared_and_nothing_private_is_told(fedsynth, private, outbox):
+def test_what_leaves_is_declared_and_nothing_private_is_reported(fedsynth, private, outbox):
     out, generator = outbox / "synthetic.parquet", private / "ddpm.safetensors"
     code, _, err = fedsynth(
         "synthesize", generator, "--count", 9, "--sampling-steps", 2, "--seed", 771239051467, "-o", out
     )
     assert code == 0, err
-    told = about(out)
-    assert told["disclosures"] == ["class_counts", "class_set", "derived_images"]
-    assert (told["custody"], told["client"], told["method"], told["simulation"]) == ("outbound", "00", "ddpm", True)
-    assert told["params"].items() >= {"labels": "frequency", "sampler": "dpm-solver", "sampling_steps": 2}.items()
-    text = json.dumps(told)
-    assert "seed" not in told
+    stated = about(out)
+    assert stated["disclosures"] == ["class_counts", "class_set", "derived_images"]
+    assert (stated["custody"], stated["client"], stated["method"], stated["simulation"]) == (
+        "outbound",
+        "00",
+        "ddpm",
+        True,
+    )
+    assert stated["params"].items() >= {"labels": "frequency", "sampler": "dpm-solver", "sampling_steps": 2}.items()
+    text = json.dumps(stated)
+    assert "seed" not in stated
     assert "771239051467" not in text
-    assert "counts" not in told
+    assert "counts" not in stated
     assert sha256_file(generator) not in text
     assert str(private.parent) not in text
     (reference,) = dataset_file.read(out).metadata.inputs
@@ -71,7 +76,7 @@ def test_what_leaves_is_declared_and_nothing_private_is_told(fedsynth, private, 
     assert commitments.opens(keys.read(private / "client.key"), reference, sha256_file(generator))
     (entry,) = egress.read(private.parent / "egress.jsonl").entries
     assert (entry.file, entry.kind, entry.sha256) == ("synthetic.parquet", "dataset", sha256_file(out))
-    assert entry.disclosures == told["disclosures"]
+    assert entry.disclosures == stated["disclosures"]
 
 
 def test_the_audit_follows_it(fedsynth_json, private, outbox):
@@ -119,9 +124,9 @@ def test_labels(fedsynth_json, private, outbox, options, labels, disclosures):
 def test_a_private_file_tells_its_seed_and_leaves_no_trace_in_the_ledger(fedsynth_json, private):
     out = private / "synthetic.parquet"
     fedsynth_json("synthesize", private / "vae.safetensors", "--count", 3, "--seed", 5, "-o", out)
-    told = about(out)
-    assert (told["custody"], told["seed"]) == ("private", 5)
-    assert told["inputs"][0]["sha256"] == sha256_file(private / "vae.safetensors")
+    stated = about(out)
+    assert (stated["custody"], stated["seed"]) == ("private", 5)
+    assert stated["inputs"][0]["sha256"] == sha256_file(private / "vae.safetensors")
     assert not (private.parent / "egress.jsonl").exists()
 
 
@@ -168,11 +173,11 @@ def test_dropped_images_are_left_out_and_never_named(fedsynth_json, private, out
     assert (picked.images == whole.images[kept]).all()
     assert (picked.labels == whole.labels[kept]).all()
     assert summary["images"] == 7
-    told = about(outbox / "some.parquet")
-    assert told["params"]["picked"] is True
+    stated = about(outbox / "some.parquet")
+    assert stated["params"]["picked"] is True
     assert "picked" not in about(private / "all.parquet")["params"]
     names = {"num_classes", "channels", "height", "width", "class_names", "labels", "picked"}
-    assert told["params"].keys() == names  # neither which, nor how many there were before
+    assert stated["params"].keys() == names  # neither which, nor how many there were before
 
 
 def test_the_sheet_is_a_picture_and_private(fedsynth, fedsynth_json, private, outbox):
@@ -294,11 +299,11 @@ def test_other_files_are_no_generators(fedsynth, private, quick):
 
 
 def test_more_images_than_one_batch_and_progress(private):
-    told = []
+    stated = []
     synthesize(
         private / "vae.safetensors", private / "s.parquet", params=Synthesis(family="vae", count=600), seed=0,
-        report=lambda *call: told.append(call[:2]),
+        report=lambda *call: stated.append(call[:2]),
     )  # fmt: skip
-    assert told == [(250, 600), (500, 600), (600, 600)]
+    assert stated == [(250, 600), (500, 600), (600, 600)]
     images = load_dataset(private / "s.parquet").content.images
     assert len({image.tobytes() for image in images}) == 600

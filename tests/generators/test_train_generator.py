@@ -27,9 +27,9 @@ def train(data, out, params, **options):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_file_says_what_it_is(client, quick, family):
     out = client.with_name("generator.safetensors")
-    told = []
+    stated = []
     params = quick(family, steps=3)
-    summary = train(client, out, params, report=lambda *call: told.append(call))
+    summary = train(client, out, params, report=lambda *call: stated.append(call))
     with safe_open(out, framework="numpy") as file:
         about = json.loads(file.metadata()["fedsynth"])
         counts = file.get_tensor("class_counts")
@@ -43,9 +43,9 @@ def test_the_file_says_what_it_is(client, quick, family):
     assert (counts.dtype, counts.sum(), len(counts)) == (np.int64, 30, 10)
     assert dtypes == {"float32"}
     assert summary["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
-    assert [call[:2] for call in told] == [(1, 3), (2, 3), (3, 3)]
+    assert [call[:2] for call in stated] == [(1, 3), (2, 3), (3, 3)]
     wanted = r"discriminator \d+\.\d{3}, generator \d+\.\d{3}" if family == "gan" else r"loss \d+\.\d{3}"
-    assert all(re.fullmatch(wanted, text) for _, _, text in told)
+    assert all(re.fullmatch(wanted, text) for _, _, text in stated)
     assert not out.with_name("generator.safetensors.checkpoint").exists()
 
 
@@ -152,7 +152,7 @@ def test_colour_images_of_other_sizes(tmp_path, colours, quick, make_client, fam
     assert out.exists()
 
 
-def test_a_training_that_diverges_is_told(client, quick):
+def test_a_training_that_diverges_is_reported(client, quick):
     out = client.with_name("g.safetensors")
     with pytest.raises(InputError, match=r"training diverged: .* NaN or infinity\. Lower --learning-rate"):
         train(client, out, quick("vae", steps=8, learning_rate=1e30))

@@ -26,7 +26,7 @@ PICTURE = encode_png(np.zeros((8, 8), np.uint8))
 
 
 class Files:
-    """`others`: files of every format, to stand where one of another kind is needed; `secrets`: keys of signers."""
+    """`others`: files of every format, to be where one of another kind is needed; `secrets`: keys of signers."""
 
     def __init__(self, forge, mutations, readers, others, key_files):
         self._forge, self._mutations, self._readers, self._others = forge, mutations, readers, others

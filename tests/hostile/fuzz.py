@@ -141,8 +141,8 @@ class Log:
 
     def write(self):
         seconds = time.process_time() - self._began
-        told = {"count": self.count, "taken": self.taken, "seconds": seconds, "defects": [*self.defects.values()]}
-        (self._out / "log.json").write_text(json.dumps(told))
+        stated = {"count": self.count, "taken": self.taken, "seconds": seconds, "defects": [*self.defects.values()]}
+        (self._out / "log.json").write_text(json.dumps(stated))
 
     def end(self):
         self.write()
@@ -164,12 +164,14 @@ def fuzz_all(given):
         asked = {name: max(100, round(given.executions * share / total)) for name, share in shares.items()}
         works = {name: pool.submit(one, name, count, given.out, given.seed) for name, count in asked.items()}
         for name, work in works.items():
-            told = work.result()
-            speed = told["count"] / max(told["seconds"], 1e-9)
-            print(f"{name:24} {told['count']:>9,} executions  {speed:>7,.0f}/s  {told['taken']:>9,} taken", flush=True)
-            for defect in told["defects"]:
+            stated = work.result()
+            speed = stated["count"] / max(stated["seconds"], 1e-9)
+            print(
+                f"{name:24} {stated['count']:>9,} executions  {speed:>7,.0f}/s  {stated['taken']:>9,} taken", flush=True
+            )
+            for defect in stated["defects"]:
                 print(f"    {defect}")
-            left.update(executions=told["count"], defects=len(told["defects"]))
+            left.update(executions=stated["count"], defects=len(stated["defects"]))
     print(f"{left['executions']:,} executions of {len(shares)} readers, {left['defects']} defects")
     return 1 if left["defects"] else 0
 
@@ -178,10 +180,10 @@ def shares_of(only):
     """How the executions are divided; asked in a process of its own, so that this one imports nothing heavy."""
     code = "import forge, json, readers; print(json.dumps({n: r.share for n, r in readers.table(forge).items()}))"
     paths = os.pathsep.join([str(HERE), str(HERE.parent / "support")])
-    told = subprocess.run(
+    stated = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, env=os.environ | {"PYTHONPATH": paths}
     )
-    shares = json.loads(told.stdout)
+    shares = json.loads(stated.stdout)
     unknown = set(only or ()) - shares.keys()
     if unknown:
         sys.exit(f"no reader {', '.join(sorted(unknown))}. Known: {', '.join(shares)}")
@@ -194,9 +196,9 @@ def one(name, executions, out, seed):
     folder.mkdir(parents=True, exist_ok=True)
     for old in [path for pattern in ("found-*", "ended-*", "output-*", "log.json") for path in folder.glob(pattern)]:
         old.unlink(missing_ok=True)
-    told = {"count": 0, "taken": 0, "seconds": 0.0, "defects": []}
+    stated = {"count": 0, "taken": 0, "seconds": 0.0, "defects": []}
     for attempt in range(ATTEMPTS):
-        command = [sys.executable, __file__, "--reader", name, "--executions", str(executions - told["count"])]
+        command = [sys.executable, __file__, "--reader", name, "--executions", str(executions - stated["count"])]
         said = folder / f"output-{attempt}.txt"
         with said.open("w") as output:
             code = subprocess.run(
@@ -205,13 +207,13 @@ def one(name, executions, out, seed):
         log = folder / "log.json"
         found = json.loads(log.read_text()) if log.exists() else {"count": 0, "taken": 0, "seconds": 0, "defects": []}
         log.unlink(missing_ok=True)
-        told = {key: told[key] + found[key] for key in told}
+        stated = {key: stated[key] + found[key] for key in stated}
         if code:
             inputs = ", ".join(str(path) for path in sorted(folder.glob("ended-*"))) or f"see {said}"
-            told["defects"].append(f"the process ended with {code}: {inputs}")
-        if told["count"] >= executions or name in PLANTED:
+            stated["defects"].append(f"the process ended with {code}: {inputs}")
+        if stated["count"] >= executions or name in PLANTED:
             break
-    return told
+    return stated
 
 
 if __name__ == "__main__":

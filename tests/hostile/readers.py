@@ -120,7 +120,7 @@ def run(reader: Reader, path: Path, data: bytes) -> bool:
 
 
 def place(reader: Reader, folder: Path) -> Path:
-    """Where the file of a reader stands below a scratch folder, with the mode that a key needs."""
+    """Where the file of a reader is below a scratch folder, with the mode that a key needs."""
     path = folder / reader.file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)

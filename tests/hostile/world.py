@@ -61,7 +61,7 @@ def _signed(root, helper):
 
 
 def _rounds(root, begin):
-    """Secure aggregation, finished, and as it stands before each step of a client."""
+    """Secure aggregation, finished, and as it is before each step of a client."""
     begin(root / "agg").whole()
     steps = ("keys", "shares", "masks", "confirm")
     for number, name in enumerate(("agg-keys", "agg-shares", "agg-masked", "agg-confirmed"), start=1):

@@ -39,8 +39,8 @@ def test_pieces_of_any_size_sum_to_the_whole_batch(size):
     loss, whole = gradients(net)
     expected = nn.functional.cross_entropy(net(IMAGES[ROWS]), LABELS[ROWS])
     torch.testing.assert_close(loss, expected.detach(), rtol=0, atol=0)
-    told, found = gradients(net, micro_batch=size)
-    torch.testing.assert_close(told, loss, rtol=1e-6, atol=0)
+    stated, found = gradients(net, micro_batch=size)
+    torch.testing.assert_close(stated, loss, rtol=1e-6, atol=0)
     torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-7)
 
 

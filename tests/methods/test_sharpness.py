@@ -170,10 +170,10 @@ def test_the_surface_point_by_point():
         for seed in (1, 2)
     )
     steps = [-0.5, 0.0, 1.0]
-    told = []
-    rows = loss_surface(parts, weights, (first, second), steps, lambda done, total, text: told.append((done, total)))
+    stated = []
+    rows = loss_surface(parts, weights, (first, second), steps, lambda done, total, text: stated.append((done, total)))
     for i, up in enumerate(steps):
         for j, across in enumerate(steps):
             w = flat(weights) + across * flat(first) + up * flat(second)
             assert rows[i][j] == pytest.approx(w @ hessian @ w / 2, rel=1e-10)
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert stated == [(1, 3), (2, 3), (3, 3)]

@@ -238,7 +238,7 @@ def shown(text):
 
 
 def table(found):
-    """As it stands in the docs: yes, or the number of a sentence below."""
+    """As it is in the docs: yes, or the number of a sentence below."""
     notes = []
     lines = [f"| network | {' | '.join(METHODS)} |", "|---" * (len(METHODS) + 1) + "|"]
     for row in NETWORKS:
@@ -258,7 +258,7 @@ def table(found):
 
 
 def written():
-    """The table in the docs, as it stands, and each cell of it: None for yes, or the sentence."""
+    """The table in the docs, as it is, and each cell of it: None for yes, or the sentence."""
     text = PAGE.read_text().partition(BEGIN)[2].partition(END)[0].strip()
     lines = text.splitlines()
     notes = [line.partition("«")[2].rstrip("»") for line in lines if line[:1].isdigit()]

@@ -74,7 +74,7 @@ def test_an_event_counts_once_for_all_that_descends_from_it(fedsynth, fedsynth_j
     assert "steps is 200 and 7" in err
 
 
-def test_what_is_told_without_noise_costs_infinity_with_the_rest_beside_it(fedsynth, fedsynth_json, send):
+def test_what_is_reported_without_noise_costs_infinity_with_the_rest_beside_it(fedsynth, fedsynth_json, send):
     files = [send("00", 1, [event(1)]), send("00", 2, [event(2)], disclosures=("radius",))]
     (row,) = fedsynth_json("account", *files, "--delta", "1e-5")["clients"]
     assert row["epsilon"] == {"pld": "inf", "rdp": "inf"}

@@ -143,5 +143,5 @@ def test_the_table_says_the_number_and_the_reason(fedsynth, send, tmp_path):
     assert float(line.split()[-3]) == near(by_hand((0.1, 2, 200)))
     assert "∞ for one client: 00/message-0001.safetensors (and 1 more): some of its noise is for single people" in text
     assert "If no person is in two clients' data, it is" in text
-    code, _, told = fedsynth("account", "plan", "--person", "--delta", "1e-5")
-    assert code == 2 and "--person" in told
+    code, _, stated = fedsynth("account", "plan", "--person", "--delta", "1e-5")
+    assert code == 2 and "--person" in stated

@@ -232,7 +232,7 @@ def test_a_run_states_its_clips_and_passes_its_audit(tmp_path, run_on_one_worker
     )
     assert row["epsilon"]["pld"] == pytest.approx(epsilon([plain], delta=0.01).pld)
 
-    # Nothing else stands in the place of a clip, and no clip where nobody asked for one.
+    # Nothing else is in the place of a clip, and no clip where nobody asked for one.
     for changes in ({"next_clip_norm": "many words"}, {"adaptive_clip": False}):
         assert undeclared(dataclasses.replace(models[1], params={**models[1].params, **changes}))
 

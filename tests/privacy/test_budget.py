@@ -91,7 +91,7 @@ def test_a_record_changes_its_clients_contribution_by_twice_the_clip():
     assert of_record().spent([[event(unit="client", trust="server", noise_multiplier=1e-3)]]) == math.inf
 
 
-def test_what_is_left_is_told_in_steps():
+def test_what_is_left_is_reported_in_steps():
     limit = alone(40).pld
     assert of_record(limit).most_steps([], event(100)) == 40
     assert of_record(limit).most_steps([[event(10)]], event(100)) == max(
@@ -117,7 +117,7 @@ def test_what_is_left_is_told_in_steps():
         ({"note": "x"}, "unknown key 'note'"),
     ],
 )
-def test_a_wrong_budget_is_told(changes, said):
+def test_a_wrong_budget_is_reported(changes, said):
     with pytest.raises(ValueError, match=said):
         Budget.from_mapping({"epsilon": 1.0, "delta": DELTA, "unit": "record"} | changes)
 

@@ -201,8 +201,8 @@ def test_without_a_budget_a_delta_is_needed(fedsynth, fedsynth_json, key, data):
     assert code == 2 and "--delta" in err
     assert fedsynth_json("budget", "show", key.parent.parent, "--delta", "1e-5")["epsilon_in_all"] == "0"
     out = data.with_name("generator.safetensors")
-    told = fedsynth_json("train-generator", data, *TRAIN, "-o", out)
-    assert "no δ was given" in told["epsilon"]
+    stated = fedsynth_json("train-generator", data, *TRAIN, "-o", out)
+    assert "no δ was given" in stated["epsilon"]
     shown = fedsynth_json("budget", "show", key.parent, "--delta", "1e-5")
     assert shown["epsilon_in_all"] == f"{epsilon_words(alone().pld)} per record"
     write_budget(key, budget_text(1.0))

@@ -24,7 +24,7 @@ SHARED = {"clip_norm": 1.0, "noise_multiplier": 0.5, "least_clients": 3}
 
 def test_the_model_that_leaves_tells_nothing_of_who_took_part(tmp_path, make_federation):
     """Not even how many: but for weights and event ids the files for nobody, one and four clients are the same."""
-    told, sizes = [], set()
+    stated, sizes = [], set()
     for count in (0, 1, 4):
         federation = make_federation(tmp_path / str(count), {"w": np.ones(50, np.float32)})
         names = [f"hospital-{n}" for n in range(count)]
@@ -37,13 +37,13 @@ def test_the_model_that_leaves_tells_nothing_of_who_took_part(tmp_path, make_fed
         about = tensors_file.read(out).metadata
         assert (about.counts, about.client, about.disclosures) == ({}, None, ())
         assert [reference.role for reference in about.inputs] == ["model"]
-        told.append(dataclasses.replace(about, privacy=tuple(event | {"id": ""} for event in about.privacy)))
+        stated.append(dataclasses.replace(about, privacy=tuple(event | {"id": ""} for event in about.privacy)))
         sizes.add(len(data))
         kept = (federation.server / "private/model-0001.lineage.json").read_text()
         assert kept.count('"message"') >= count, "the server itself knows"
-    assert told[0] == told[1] == told[2]
+    assert stated[0] == stated[1] == stated[2]
     assert len(sizes) == 1
-    assert told[0].simulation
+    assert stated[0].simulation
 
 
 def test_what_a_model_told_without_noise_stays_with_its_descendants(federation, fedsynth_json):

@@ -30,11 +30,11 @@ def test_a_model_that_a_message_was_applied_to_keeps_its_past(federation):
     ids = {event.id for event in (*federation.events(first), *federation.events(message))}
     assert len(ids) == 2 == len(federation.events(out))
     assert {event.id for event in federation.events(out)} == ids
-    told = federation.aggregate([federation.message("00", np.ones(10))], name="plain", rule="mean", **dict.fromkeys(
+    stated = federation.aggregate([federation.message("00", np.ones(10))], name="plain", rule="mean", **dict.fromkeys(
         ("clip_norm", "noise_multiplier", "sampling_rate", "clients")))  # fmt: skip
-    assert about(told).disclosures == ("update",)
-    private = federation.message("00", np.ones(10), told, **COMPLETE)
-    decode(told, private, out, apply=True, force=True)
+    assert about(stated).disclosures == ("update",)
+    private = federation.message("00", np.ones(10), stated, **COMPLETE)
+    decode(stated, private, out, apply=True, force=True)
     assert (about(out).disclosures, len(about(out).privacy)) == (("update",), 1)
     (row,) = account([out], delta=1e-3)["clients"]
     assert (row["epsilon"]["pld"], row["rest"]["pld"] < 100) == ("inf", True)
@@ -53,10 +53,10 @@ def test_what_an_update_told_without_noise_its_message_tells(federation):
     update = federation.update("00", np.ones(10))
     made = tensors_file.read(update)
     noised = federation.events(federation.message("00", np.ones(10), **SHARED))
-    told = dataclasses.replace(
+    stated = dataclasses.replace(
         made.metadata, privacy=tuple(event.to_json() for event in noised), disclosures=("derived_images", "local_steps")
     )
-    tensors_file.write(update, made.tensors, told, force=True)
+    tensors_file.write(update, made.tensors, stated, force=True)
     out = federation.client("00") / "outbox/message-0001.safetensors"
     encode(federation.start, update, out, params=DeltaEncoding(), force=True)
     assert about(out).disclosures == ("derived_images",)

@@ -138,7 +138,7 @@ def test_from_ingest_to_the_report(hospital, done, fedsynth, monkeypatch):
     assert code == 4 and "per person does not allow this" in err, "the budget is spent"
 
 
-def test_how_many_people_there_are_is_told_nowhere(hospital):
+def test_how_many_people_there_are_is_reported_nowhere(hospital):
     """The same command on half the people: only tensors, ids and commitments differ."""
     content = load_dataset(hospital.data).content
     few = hospital.write(hospital.private("few.parquet"), content.take(np.flatnonzero(content.units < 2)))

@@ -42,10 +42,10 @@ def test_an_update_its_message_and_what_they_say(client):
     assert tensors_file.read(model).metadata.disclosures == ()
 
 
-def test_how_many_records_there_are_is_told_nowhere(client, fedsynth):
-    told = []
-    update = client.train(report=lambda done, total, text: told.append(text))
-    assert set(told) == {""}, "no loss"
+def test_how_many_records_there_are_is_reported_nowhere(client, fedsynth):
+    stated = []
+    update = client.train(report=lambda done, total, text: stated.append(text))
+    assert set(stated) == {""}, "no loss"
     for flag in ("--tell-examples", "--tell-steps"):
         code, _, err = fedsynth(
             "encode", client.model, update, flag, "-o", client.base / "outbox/message-0001.safetensors"

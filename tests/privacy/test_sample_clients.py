@@ -47,10 +47,12 @@ def test_sample_clients_writes_a_file_that_stays(fedsynth, fedsynth_json, federa
     out = federation.server / "private/clients-0001.json"
     names = [f"clinic-{n}" for n in range(12)]
     command = ["sample-clients", *names, "--sampling-rate", "0.5", "--round", "1"]
-    told = fedsynth_json(*command, "-o", out)
+    stated = fedsynth_json(*command, "-o", out)
     found = json.loads(out.read_text())
     assert found["clients"] == drawn(names, 0.5, 1, keys.simulated(0, "server"))
-    assert (found["custody"], told.keys()) == ("server", {"out", "round", "custody"}), "no number on the screen either"
+    assert (found["custody"], stated.keys()) == ("server", {"out", "round", "custody"}), (
+        "no number on the screen either"
+    )
     before = out.read_bytes()
     assert fedsynth_json(*command, "-o", out, "--force")["round"] == 1
     assert out.read_bytes() == before

@@ -342,8 +342,8 @@ def test_weights_of_ours_bring_their_events_with_them(client, tmp_path, fedsynth
     out = tmp_path / "public/again.safetensors"
     assert fedsynth(*words, sent, "-o", out)[0] == 0
     assert tensors_file.read(out).metadata.privacy == tensors_file.read(sent).metadata.privacy != ()
-    told = client.next_model([client.send(client.train(noise_multiplier=None, sampling_rate=None))], 2)
-    assert fedsynth(*words, told, "-o", out, "--force")[0] == 0
+    stated = client.next_model([client.send(client.train(noise_multiplier=None, sampling_rate=None))], 2)
+    assert fedsynth(*words, stated, "-o", out, "--force")[0] == 0
     assert tensors_file.read(out).metadata.disclosures == ("update",)
     mine = client.private("model.safetensors")
     about = dataclasses.replace(tensors_file.read(sent).metadata, custody="private", client="00")

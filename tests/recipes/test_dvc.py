@@ -63,9 +63,13 @@ def test_dvc_runs_it_and_then_only_what_has_changed(project, tools, by_run, feds
     params = yaml.safe_load((folder / "params.yaml").read_text())
     params["aggregate"]["weights"] = "examples"
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    told = call("dvc", "repro")
-    assert set(re.findall(r"Running stage '([^']+)'", told)) == {"round-0001-server", "evaluate"}
-    assert set(re.findall(r"Stage '([^']+)' didn't change", told)) == {"partition", "init-model", "round-0001-clients"}
+    stated = call("dvc", "repro")
+    assert set(re.findall(r"Running stage '([^']+)'", stated)) == {"round-0001-server", "evaluate"}
+    assert set(re.findall(r"Stage '([^']+)' didn't change", stated)) == {
+        "partition",
+        "init-model",
+        "round-0001-clients",
+    }
     second, alone = tools.digests(folder / "run"), by_run("aggregate.weights=examples")
     # The server's ledger remembers that there was another model before.
     ledger = "server/private/egress.jsonl"

@@ -150,7 +150,7 @@ def test_the_papers_ablations_and_baselines():
         ("extends: fedavg\nsweep: {partition.held_out: [1]}", "--held-out must be 0 or more and below 1"),
     ],
 )
-def test_a_wrong_recipe_is_told_and_nothing_is_written(fedsynth, tmp_path, text, said):
+def test_a_wrong_recipe_is_reported_and_nothing_is_written(fedsynth, tmp_path, text, said):
     code, _, err = fedsynth("run", write(tmp_path / "mine.yaml", text), "-o", tmp_path / "out")
     assert (code, said in err) == (2, True), err
     assert not (tmp_path / "out").exists()

@@ -31,7 +31,7 @@ def contents(folder):
 
 
 def assert_whole(folder):
-    """Every file reads, and nothing stands in an outbox without its ledger entry."""
+    """Every file reads, and nothing is in an outbox without its ledger entry."""
     from stages.audit import audit
 
     for path in folder.rglob("*.safetensors"):
@@ -155,8 +155,8 @@ def test_every_recipe_that_sends_images_runs_and_is_whole(tmp_path, run_on_one_w
     assert summary["rounds"] == rounds and summary["bytes_sent_by_clients"] > 0
     assert_whole(tmp_path / "run")
     if name.endswith("-dp") or name == "psg":
-        told = account([tmp_path / "run"], delta=1e-5)
-        assert all(0 < row["epsilon"]["pld"] < 9 for row in told["clients"])
+        stated = account([tmp_path / "run"], delta=1e-5)
+        assert all(0 < row["epsilon"]["pld"] < 9 for row in stated["clients"])
 
 
 @pytest.mark.parametrize("name", [name for name in ONE_RUN if is_noised(name)])
@@ -167,8 +167,8 @@ def test_every_noised_recipe_runs_and_costs_what_its_events_say(tmp_path, run_on
     assert summary["rounds"] == 2
     assert_whole(tmp_path / "run")
     for_clients = load_recipe(name).section("aggregate").get("rule") == "dp-mean"
-    told = account([tmp_path / "run"], delta=1e-3)
-    units = {row["client"]: (row["unit"], row["epsilon"]["pld"]) for row in told["clients"]}
+    stated = account([tmp_path / "run"], delta=1e-3)
+    units = {row["client"]: (row["unit"], row["epsilon"]["pld"]) for row in stated["clients"]}
     unit, epsilon = units["server" if for_clients else "00"]
     assert unit == ("client" if for_clients else "record") and 0 < epsilon < 20
 
@@ -211,7 +211,7 @@ def test_each_step_of_a_plan_reads_only_what_earlier_steps_wrote():
         ("rounds: 1", "partition.source is missing"),
     ],
 )
-def test_a_wrong_recipe_is_told(fedsynth, tmp_path, text, said):
+def test_a_wrong_recipe_is_reported(fedsynth, tmp_path, text, said):
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     code, _, err = fedsynth("run", path, "-o", tmp_path / "run")

@@ -45,9 +45,9 @@ def test_each_rule_says_what_it_reads_writes_and_needs():
 def test_snakemake_finds_every_file_made(snakemake, fedsynth, tmp_path, name):
     code, _, err = fedsynth("recipe", name, "--rounds", 2, "--format", "snakemake", "-o", tmp_path / "Snakefile")
     assert code == 0, err
-    told = snakemake(tmp_path, "--dry-run", "--cores", "2")
+    stated = snakemake(tmp_path, "--dry-run", "--cores", "2")
     rules = re.findall(r"^rule (\w+):", (tmp_path / "Snakefile").read_text(), re.MULTILINE)
-    assert re.search(rf"^total\s+{len(rules)}$", told, re.MULTILINE), told
+    assert re.search(rf"^total\s+{len(rules)}$", stated, re.MULTILINE), stated
 
 
 @pytest.mark.slow
@@ -61,6 +61,6 @@ def test_snakemake_gives_the_same_bytes_and_then_has_nothing_to_do(
     assert tools.digests(tmp_path / "a folder") == tools.digests(tmp_path / "by-run")
     assert "Nothing to be done" in snakemake(tmp_path, "--cores", "2", "--config", "run=a folder")
     (tmp_path / "a folder/metrics/round-0001.json").unlink()
-    told = snakemake(tmp_path, "--cores", "2", "--config", "run=a folder")
-    assert set(re.findall(r"rule (\w+):", told)) == {"round_0001_evaluate", "all"}, told
+    stated = snakemake(tmp_path, "--cores", "2", "--config", "run=a folder")
+    assert set(re.findall(r"rule (\w+):", stated)) == {"round_0001_evaluate", "all"}, stated
     assert tools.digests(tmp_path / "a folder") == tools.digests(tmp_path / "by-run")

@@ -104,7 +104,7 @@ def test_the_command_line_goes_over_the_recipe():
         (["--target", "0.9"], "--target is for the comparison of a sweep"),
     ],
 )
-def test_what_cannot_be_swept_over_is_told_and_nothing_is_written(fedsynth, tmp_path, monkeypatch, options, said):
+def test_what_cannot_be_swept_over_is_reported_and_nothing_is_written(fedsynth, tmp_path, monkeypatch, options, said):
     if "a/b" in str(options):
         monkeypatch.setattr(module, "check", lambda recipe: None)
     code, _, err = fedsynth("run", "fedavg", *options, "-o", tmp_path / "out")
@@ -198,12 +198,12 @@ def test_a_stopped_sweep_goes_on_and_a_finished_one_does_nothing(swept, tmp_path
     times = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
     options = [word for setting in TINY for word in ("--set", setting)]
     options += ["--sweep", "synthetic=own,shuffled,pooled", "--target", "0.5", "--seed", 3, "--workers", 1]
-    code, told, err = fedsynth("run", "fedssyn", *options, "--rounds", 1, "-o", out)
+    code, stated, err = fedsynth("run", "fedssyn", *options, "--rounds", 1, "-o", out)
     assert code == 0, err
     for name in ("own", "shuffled", "pooled"):
         assert digests(out / f"synthetic={name}") == digests(swept[0] / f"synthetic={name}"), name
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
-    lines = [line for line in told.splitlines() if "comparison.json" not in line]
+    lines = [line for line in stated.splitlines() if "comparison.json" not in line]
     assert max(map(len, lines)) <= 80
     assert "to 50%" in lines[0]
     assert [line.split()[0] for line in lines[1:4]] == ["synthetic=own", "synthetic=shuffled", "synthetic=pooled"]

@@ -186,7 +186,7 @@ def test_killed_anywhere_nothing_is_lost(client, message, monkeypatch, moment):
         with pytest.raises(Killed):
             release.let_out(one, **APPROVED)
     assert message.read_bytes() == before
-    # Whatever stands in the outbox has its entry.
+    # Whatever is in the outbox has its entry.
     assert set(client.names("outbox")) <= {entry.file for entry in client.entries()}
     release.let_out(release.look(message), **APPROVED)
     assert client.outbox().read_bytes() == before and client.names("pending") == []

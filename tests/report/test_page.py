@@ -79,8 +79,8 @@ def test_it_says_what_the_files_say(finished_run, page):
     assert human_bytes(left) in [text for _, text in found.all("dd")]
     last = json.loads((finished_run / "metrics/round-0002.json").read_text())["accuracy"]
     assert f"{100 * last:.1f}%" in [text for _, text in found.all("dd")]
-    told = [text.strip() for _, text in found.all("dt")]
-    assert "update" in told and "num_examples" in told and "radius" not in told
+    stated = [text.strip() for _, text in found.all("dt")]
+    assert "update" in stated and "num_examples" in stated and "radius" not in stated
     assert "Images like the private ones can often be reconstructed from it." in found.text
     assert "ε is ∞" in found.text
 
@@ -216,7 +216,7 @@ def test_a_run_of_which_little_is_there(run_copy, page):
         (["{run}", "-o", "{run}/public/test.parquet"], 3, "--force"),
     ],
 )
-def test_what_cannot_be_done_is_told_and_nothing_is_written(
+def test_what_cannot_be_done_is_reported_and_nothing_is_written(
     finished_run, fedsynth, tmp_path, monkeypatch, arguments, code, said
 ):
     monkeypatch.chdir(tmp_path)

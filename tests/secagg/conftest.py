@@ -25,7 +25,7 @@ NAMES = ("a", "b", "c", "d", "e")
 
 
 class Round:
-    """Each step is a method, for the clients that take part in it. `down` and `up` are where its files stand."""
+    """Each step is a method, for the clients that take part in it. `down` and `up` are where its files are."""
 
     def __init__(self, folder, clients=3, shapes=None, round=1):
         self.folder, self.names, self.round = folder, NAMES[:clients], round

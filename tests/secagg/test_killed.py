@@ -80,7 +80,7 @@ def test_a_killed_step_is_done_again(begin, kill, step, moment):
         kill(Member, "keep")
     with pytest.raises(Killed):
         actor.act(step)
-    # The answer stands in the outbox before the secrets are forgotten; everything else is written after the log.
+    # The answer is in the outbox before the secrets are forgotten; everything else is written after the log.
     answered = step == "unmask" and moment == "before the secrets"
     out = play.up("a", {"mask": "masked", "confirm": "survivors"}.get(step, step))
     assert out.exists() == answered

@@ -132,8 +132,8 @@ def test_what_an_update_tells_without_noise_goes_under_the_masks_with_it(begin):
     for number, name in enumerate(play.names, start=1):
         found = tensors_file.read(play.updates[name])
         spent = dataclasses.replace(event, id=f"{number:064x}").to_json()
-        told = dataclasses.replace(found.metadata, privacy=(spent,), disclosures=("derived_images", "local_steps"))
-        tensors_file.write(play.updates[name], found.tensors, told, force=True)
+        stated = dataclasses.replace(found.metadata, privacy=(spent,), disclosures=("derived_images", "local_steps"))
+        tensors_file.write(play.updates[name], found.tensors, stated, force=True)
     play.whole()
     assert tensors_file.read(play.up("a", "masked")).metadata.disclosures == ("derived_images",)
     about = play.sum().metadata

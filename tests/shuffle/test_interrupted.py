@@ -104,7 +104,7 @@ def test_ctrl_c_leaves_nothing(federation, forge, moment):
 
 
 @pytest.mark.parametrize("call", ["os.pwrite", "artifacts.formats.dataset_stream.dataset_file.write_rows"])
-def test_a_full_disk_is_told_and_leaves_nothing(federation, forge, monkeypatch, call):
+def test_a_full_disk_is_reported_and_leaves_nothing(federation, forge, monkeypatch, call):
     federation.send_all(30, 40)
     before = forge.snapshot(federation.root)
 

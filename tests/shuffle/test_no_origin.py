@@ -56,9 +56,9 @@ def test_row_groups_are_of_one_size_and_carry_no_statistics(federation):
         ((9, 9, 9), (), ()),
     ],
 )
-def test_what_the_mixture_no_longer_tells_about_one_client_is_not_declared(federation, sizes, told, still):
+def test_what_the_mixture_no_longer_tells_about_one_client_is_not_declared(federation, sizes, stated, still):
     """One contributor is not hidden at all; of two, each knows the other's by subtracting its own."""
-    federation.send_all(*sizes, disclosures=told)
+    federation.send_all(*sizes, disclosures=stated)
     shuffle(federation.sent, federation.outbox, parts=2, seed=0)
     assert dataset_file.read_metadata(federation.parts()[1]).disclosures == still
 

@@ -38,11 +38,11 @@ def test_rows_come_out_once_where_there_are_several_row_groups(federation):
 
 def test_the_summary_and_the_names_of_the_parts(federation, fedsynth_json):
     federation.send_all(10, 13)
-    told = fedsynth_json("shuffle", *federation.sent, "--parts", 11, "-o", federation.outbox)
+    stated = fedsynth_json("shuffle", *federation.sent, "--parts", 11, "-o", federation.outbox)
     assert [path.name for path in federation.parts()] == [f"synthetic-{n:02}.parquet" for n in range(11)]
-    assert (told["parts"], told["datasets"], told["rows"], told["rows_per_part"]) == (11, 2, 23, "2 or 3")
-    assert told["bytes_out"] == sum(path.stat().st_size for path in federation.parts())
-    assert told["bytes_in"] == sum(path.stat().st_size for path in federation.sent)
+    assert (stated["parts"], stated["datasets"], stated["rows"], stated["rows_per_part"]) == (11, 2, 23, "2 or 3")
+    assert stated["bytes_out"] == sum(path.stat().st_size for path in federation.parts())
+    assert stated["bytes_in"] == sum(path.stat().st_size for path in federation.sent)
 
 
 def test_the_same_inputs_and_seed_give_the_same_bytes_in_any_order(new_federation, forge):

@@ -93,7 +93,7 @@ def test_without_receipts_roster_or_client_nothing_is_proved(receipted):
     (receipted.place("a") / "private/receipt-0001.intoto.jsonl").unlink()
     assert anchor(place, read_roster(receipted.roster), NO_RECEIPTS).state == "unanchored"
     kept = receipted.place("b") / "private/receipt-0001.intoto.jsonl"
-    found = anchored(receipted, given=[kept])  # only b's line stands there
+    found = anchored(receipted, given=[kept])  # only b's line is there
     assert found.state == "unanchored" and "no receipt is for 'a'" in found.text
 
 

@@ -1,4 +1,4 @@
-"""What stands in a file that leaves, opened with plain safetensors: nothing private, nothing undeclared."""
+"""What is in a file that leaves, opened with plain safetensors: nothing private, nothing undeclared."""
 
 import json
 

@@ -157,14 +157,14 @@ def test_a_central_party_has_a_key_and_no_data(tmp_path):
     people(tmp_path / "people.parquet", [f"{['central', 'north'][n % 2]}" for n in range(20)])
     params = PartitionParams(scheme="natural", id_column="person", central=True, test_fraction=0.5)
     seeds = range(4)  # either id may be the one held out for testing
-    told = []
+    facts = []
     for seed in seeds:
         try:
             partition(str(tmp_path / "people.parquet"), tmp_path / f"run {seed}", params=params, seed=seed)
         except InputError as error:
-            told.append(str(error))
-    assert told
-    assert "--central makes one of that name" in told[0]
+            facts.append(str(error))
+    assert facts
+    assert "--central makes one of that name" in facts[0]
 
 
 def people(path, ids):

@@ -35,8 +35,8 @@ def is_part(number):
 
 def test_metrics_and_pictures_go_to_a_url(fedsynth_json, finished_run, objects, tmp_path, cache):
     model, data = finished_run / MODEL, finished_run / TEST
-    told = fedsynth_json("evaluate", model, data, "-o", "s3://bucket/w/m.json", "--confusion", "s3://bucket/w/c.png")
-    assert told["out"] == "s3://bucket/w/m.json"
+    stated = fedsynth_json("evaluate", model, data, "-o", "s3://bucket/w/m.json", "--confusion", "s3://bucket/w/c.png")
+    assert stated["out"] == "s3://bucket/w/m.json"
     fedsynth_json("evaluate", model, data, "-o", tmp_path / "m.json", "--confusion", tmp_path / "c.png")
     assert objects("w/") == {name: (tmp_path / name).read_bytes() for name in ("m.json", "c.png")}
     assert list(cache.iterdir()) == []

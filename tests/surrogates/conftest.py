@@ -196,8 +196,8 @@ class Federation:
         model = model or self.model
         out = out or self.root / f"server/outbox/model-{int(model.stem[-4:]) + 1:04}.safetensors"
         params = RULES.from_mapping({**SERVER[method], **given})
-        told = aggregate_surrogates(model, surrogates, out, params=params, metrics=metrics, strict=strict, force=True)
-        return SimpleNamespace(path=out, told=told)
+        stated = aggregate_surrogates(model, surrogates, out, params=params, metrics=metrics, strict=strict, force=True)
+        return SimpleNamespace(path=out, stated=stated)
 
     def ledger(self, name="00"):
         path = spend.beside(self.client(name).with_name("client.key"))

@@ -1,4 +1,4 @@
-"""The examples of FedLAP and FedDM run as they stand."""
+"""The examples of FedLAP and FedDM run as they are."""
 
 import csv
 import json

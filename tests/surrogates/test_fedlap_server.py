@@ -107,7 +107,7 @@ def again(path, folder, **changed):
     return out
 
 
-def told(federation, tmp_path, **given):
+def stated(federation, tmp_path, **given):
     metrics = tmp_path / "descent.json"
     made = federation.aggregate(federation.sets, metrics=metrics, out=tmp_path / "model-0001.safetensors", **given)
     return made.path, json.loads(metrics.read_text())
@@ -124,7 +124,7 @@ def told(federation, tmp_path, **given):
     ],
 )
 def test_the_strategy_chooses_the_radius_and_the_result_is_inside(sent, tmp_path, read, given, radius):
-    path, descent = told(sent, tmp_path, learning_rate=0.005, server_steps=400, **given)
+    path, descent = stated(sent, tmp_path, learning_rate=0.005, server_steps=400, **given)
     assert descent["radius"] == pytest.approx(radius)
     assert descent["radii"] == pytest.approx({"00": 0.02, "01": 0.05, "02": 0.4})
     start, end = read(sent.model).tensors, read(path).tensors
@@ -135,7 +135,7 @@ def test_the_strategy_chooses_the_radius_and_the_result_is_inside(sent, tmp_path
 
 
 def test_fixed_takes_all_its_steps_wherever_they_lead(sent, tmp_path):
-    _, descent = told(sent, tmp_path, strategy="fixed", radius=None, server_steps=7, learning_rate=1.0)
+    _, descent = stated(sent, tmp_path, strategy="fixed", radius=None, server_steps=7, learning_rate=1.0)
     assert (descent["radius"], descent["steps"]) == (None, 7)
     assert descent["distance"] > 0.4
 
@@ -144,7 +144,7 @@ def test_fixed_takes_all_its_steps_wherever_they_lead(sent, tmp_path):
 def test_the_stage_weighs_clients_by_what_they_declare(sent, tmp_path, read, weights, slow_gradient):
     from stages.models.file import read_model, to_module
 
-    path, _ = told(sent, tmp_path, strategy="fixed", radius=None, server_steps=1, weights=weights, learning_rate=0.5)
+    path, _ = stated(sent, tmp_path, strategy="fixed", radius=None, server_steps=1, weights=weights, learning_rate=0.5)
     module = to_module(read_model(sent.model), torch.device("cpu")).eval()
     shares = [1 / 3] * 3 if weights == "uniform" else [24 / 40, 12 / 40, 4 / 40]
     start, expected = start_weights(module), start_weights(module)
@@ -167,20 +167,20 @@ def test_a_set_that_brings_no_radius_counts_with_the_servers_own(sent, tmp_path)
 
 
 def test_norms_that_no_gradient_has_are_refused(sent, tmp_path):
-    """One such set would make every step too long, and the round would stand still."""
+    """One such set would make every step too long, and the round would be still."""
     norms = np.full(len(tensors_file.read(sent.model).tensors), 1e30, np.float32)
     bad = again(sent.sets[0], tmp_path, norms=norms)
     made = sent.aggregate([bad, *sent.sets[1:]], calibrated=True, out=tmp_path / "model-0001")
-    (why,) = made.told["left_out"]
+    (why,) = made.stated["left_out"]
     assert "no lengths of gradients" in why
 
 
 def test_a_model_that_did_not_change_is_said_to_be_unchanged(sent, tmp_path):
     made = sent.aggregate(sent.sets, out=tmp_path / "model-0001", learning_rate=1e3, radius=None)
-    assert made.told["steps"] == 0
-    assert "the first step would leave the radius of 0.02" in made.told["unchanged"]
-    assert "client '00'" in made.told["unchanged"]
-    assert "unchanged" not in sent.aggregate(sent.sets, out=tmp_path / "model-0002", learning_rate=1e-3).told
+    assert made.stated["steps"] == 0
+    assert "the first step would leave the radius of 0.02" in made.stated["unchanged"]
+    assert "client '00'" in made.stated["unchanged"]
+    assert "unchanged" not in sent.aggregate(sent.sets, out=tmp_path / "model-0002", learning_rate=1e-3).stated
 
 
 def test_the_order_on_the_command_line_is_free(sent, tmp_path):

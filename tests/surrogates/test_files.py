@@ -52,7 +52,7 @@ def test_a_set_holds_what_it_may_and_nothing_else(federation, method, read, forg
         ("fedlap", {"calibrate": True}, {"layer_norms"}),
     ],
 )
-def test_what_is_told_is_declared(federation, method, given, more, read):
+def test_what_is_reported_is_declared(federation, method, given, more, read):
     found = read(federation.encode("00", method, **given))
     assert set(found.metadata.disclosures) == ALWAYS[method] | more
     assert dict(found.metadata.counts) == ({"num_examples": 24} if "num_examples" in more else {})
@@ -94,10 +94,10 @@ def test_what_was_measured_stays_private(federation, tmp_path):
     data = federation.client("00")
     metrics = data.with_name("matching.json")
     path = federation.encode("00", metrics=metrics)
-    told = json.loads(metrics.read_text())
-    assert (told["custody"], told["client"], told["round"]) == ("private", "00", 1)
-    assert len(told["matching_loss"]) == 2 and len(told["curve"]) <= 4
-    assert told["radius"] == pytest.approx(float(tensors_file.read(path).tensors["radius"]))
+    stated = json.loads(metrics.read_text())
+    assert (stated["custody"], stated["client"], stated["round"]) == ("private", "00", 1)
+    assert len(stated["matching_loss"]) == 2 and len(stated["curve"]) <= 4
+    assert stated["radius"] == pytest.approx(float(tensors_file.read(path).tensors["radius"]))
     for folder in ("outbox", "public", "metrics"):
         with pytest.raises((UsageError, InputError)):
             federation.encode("00", metrics=federation.root / folder / "matching.json")
@@ -140,8 +140,8 @@ def test_images_begin_as_they_were_asked_to(federation, method, read, digits):
         assert np.array_equal(wider.tensors["images"][:4], before)
     assert set(again.metadata.disclosures) == ALWAYS[method]
     altered = federation.encode("00", method, init="real", **still)
-    told = read(federation.encode("00", method, **options | {"previous": altered})).metadata.disclosures
-    assert "real_image_init" in told, "what the set before told is told on"
+    stated = read(federation.encode("00", method, **options | {"previous": altered})).metadata.disclosures
+    assert "real_image_init" in stated, "what the set before told is told on"
 
 
 def test_the_set_before_must_fit(federation, read, make_federation, tmp_path):

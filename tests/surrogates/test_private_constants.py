@@ -39,5 +39,5 @@ def test_rate_clip_noise_and_divisor_are_the_options_whatever_the_size(federatio
         (event,) = read(federation.noisy("00", method, data=data, **RECIPE)).metadata.privacy
         assert mechanisms == [agreed] * RELEASES[method]
         assert coins == [(event["sampling_rate"], count)] * RELEASES[method], "the coins are those that are charged"
-        told = (event["sampling_rate"], event["clip_norm"], event["noise_multiplier"], event["steps"])
-        assert told == (0.3, 0.7, 1.3, RELEASES[method])
+        stated = (event["sampling_rate"], event["clip_norm"], event["noise_multiplier"], event["steps"])
+        assert stated == (0.3, 0.7, 1.3, RELEASES[method])

@@ -28,8 +28,8 @@ def events(artifact):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_file_and_the_ledger_say_what_was_done(federation, method, read):
-    told = federation.root / "clients/00/private/matching.json"
-    path = federation.noisy("00", method, clip_norm=0.7, metrics=told)
+    stated = federation.root / "clients/00/private/matching.json"
+    path = federation.noisy("00", method, clip_norm=0.7, metrics=stated)
     found = read(path)
     about, (event,) = found.metadata, found.metadata.privacy
     assert event | {"id": ""} == {
@@ -43,7 +43,7 @@ def test_the_file_and_the_ledger_say_what_was_done(federation, method, read):
     opened, reserved, released = federation.ledger()
     assert (opened["entry"], reserved["entry"], released["entry"]) == ("opened", "reserved", "released")
     assert reserved["events"] == [event | {"id": "0" * 64}]
-    assert set(json.loads(told.read_text())) == {"custody", "client", "round", "method", "matching_loss"}
+    assert set(json.loads(stated.read_text())) == {"custody", "client", "round", "method", "matching_loss"}
     (row,) = account([federation.root / "clients/00"], delta=1e-5)["clients"]
     cost = epsilon([planned(sampling_rate=0.3, noise_multiplier=1.0, steps=STEPS[method])], delta=1e-5)
     assert row["epsilon"] == {"pld": cost.pld, "rdp": cost.rdp}

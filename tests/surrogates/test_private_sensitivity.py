@@ -1,4 +1,4 @@
-"""FedLAP-DP and FedDM-DP: what one record can move, whatever it is, wherever it stands, whatever the model.
+"""FedLAP-DP and FedDM-DP: what one record can move, whatever it is, wherever it is, whatever the model.
 
 Coins and records go together: a record has the same coin in both of two neighbouring datasets. Each bound is reached,
 and the harness notices each of the mistakes that papers and their code make.

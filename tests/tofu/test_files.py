@@ -1,4 +1,4 @@
-"""TOFU over files: one round both ways, what stands in the proxies, and what is refused."""
+"""TOFU over files: one round both ways, what is in the proxies, and what is refused."""
 
 from pathlib import Path
 
@@ -74,9 +74,9 @@ def test_a_proxy_opens_with_plain_safetensors_and_says_what_it_tells(round_one):
     with safe_open(place / "outbox/proxy-0001.safetensors", framework="numpy") as file:
         assert sorted(file.keys()) == ["images", "residuals", "scales"]
         np.testing.assert_allclose(file.get_tensor("residuals").sum(1), 0, atol=1e-5)
-    told = tensors_file.read(place / "outbox/proxy-0001.safetensors").metadata
-    assert told.disclosures == ("derived_images", "layer_norms", "update") and not told.privacy
-    assert [reference.sha256 is None for reference in told.inputs] == [False, True], "the update is committed to"
+    stated = tensors_file.read(place / "outbox/proxy-0001.safetensors").metadata
+    assert stated.disclosures == ("derived_images", "layer_norms", "update") and not stated.privacy
+    assert [reference.sha256 is None for reference in stated.inputs] == [False, True], "the update is committed to"
     down = tensors_file.read(server).metadata
     assert down.custody == "downlink" and [reference.role for reference in down.inputs] == ["model"]
 
@@ -195,8 +195,8 @@ def test_scales_that_are_no_numbers_are_refused(fedsynth, round_one, tmp_path, m
 def test_inspect_and_audit_say_that_obscuring_is_no_guarantee(fedsynth, round_one):
     _, place, _ = paths(round_one)
     code, out, _ = fedsynth("inspect", place / "outbox/proxy-0001.safetensors")
-    told = " ".join(out.split())
-    assert code == 0 and "no guarantee of privacy" in told and "How large the update is in each layer" in told
+    stated = " ".join(out.split())
+    assert code == 0 and "no guarantee of privacy" in stated and "How large the update is in each layer" in stated
     code, out, _ = fedsynth("audit", round_one)
-    told = " ".join(out.split())
-    assert code == 0 and "How large the update is in each layer" in told and "guarantee" in told
+    stated = " ".join(out.split())
+    assert code == 0 and "How large the update is in each layer" in stated and "guarantee" in stated

@@ -105,8 +105,8 @@ def test_a_useless_proxy_is_refused_and_nothing_is_written(client, fedsynth, mon
         monkeypatch.setattr(encoder, "carried", backwards)
     words = ("--method", "tofu", "--images", 4, "--iterations", 3, "--least-cosine", least)
     code, _, err = fedsynth("encode", model, update, *words, "-q", "-o", out)
-    told = " ".join(err.split())
-    assert code == 3 and "decodes to a cosine of" in told and "--fallback delta" in told
+    stated = " ".join(err.split())
+    assert code == 3 and "decodes to a cosine of" in stated and "--fallback delta" in stated
     assert not out.exists() and not (out.parent.parent / "egress.jsonl").exists()
 
 
@@ -126,8 +126,8 @@ def test_a_message_that_decodes_to_less_than_was_measured_is_refused(client, fed
 def test_instead_of_a_useless_proxy_the_full_update_may_leave(client, fedsynth, fedsynth_json, tmp_path):
     model, update, out = client
     words = ("--method", "tofu", "--images", 4, "--iterations", 3, "--least-cosine", 0.999, "--fallback", "delta")
-    told = fedsynth_json("encode", model, update, *words, "-o", out)
-    assert told["sent"] == "the full update" and "a proxy of 4 images" in told["reason"]
+    stated = fedsynth_json("encode", model, update, *words, "-o", out)
+    assert stated["sent"] == "the full update" and "a proxy of 4 images" in stated["reason"]
     message = tensors_file.read(out)
     assert (message.metadata.kind, message.metadata.method, message.metadata.disclosures) == (
         "message", "delta", ("update",),

@@ -80,7 +80,7 @@ class Environment:
             print("\n".join((done.stdout + done.stderr).rstrip().splitlines()[-15:]), flush=True)
         return done.stdout
 
-    def told(self, name: str) -> str:
+    def stated(self, name: str) -> str:
         if name not in self.steps:
             return "–"
         passed, seconds = self.steps[name]
@@ -110,7 +110,7 @@ def install(env: Environment) -> None:
         return
     env.folder.mkdir(parents=True, exist_ok=True)
     wanted = env.folder / "requirements.txt"
-    wanted.unlink(missing_ok=True)  # uv would keep to what stands in it
+    wanted.unlink(missing_ok=True)  # uv would keep to what is in it
     quiet = ["--quiet", "--no-annotate", "--no-header", "-o", wanted]
     options = ["--python-version", env.python, *LIBRARIES[env.libraries]]
     env.step("resolve", UV, "pip", "compile", "pyproject.toml", *options, *quiet)
@@ -156,8 +156,8 @@ def same_bytes(environments: list[Environment]) -> list[str]:
         for env in environments:
             if name in env.digests:
                 groups.setdefault(env.digests[name], []).append(env.name)
-        told = "the same bytes everywhere" if len(groups) == 1 else " | ".join(map(", ".join, groups.values()))
-        lines.append(f"  {name}: {told}")
+        stated = "the same bytes everywhere" if len(groups) == 1 else " | ".join(map(", ".join, groups.values()))
+        lines.append(f"  {name}: {stated}")
     return lines
 
 
@@ -166,7 +166,7 @@ def table(environments: list[Environment]) -> str:
     rows = [["Python", "libraries", *SHOWN, *steps]]
     for env in environments:
         shown = [env.versions.get(name, "–") for name in SHOWN]
-        rows.append([env.python, env.libraries, *shown, *(env.told(step) for step in steps)])
+        rows.append([env.python, env.libraries, *shown, *(env.stated(step) for step in steps)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 

@@ -163,11 +163,11 @@ def _markdown(card: Mapping[str, Any]) -> Iterator[str]:
         yield ""
     yield card["composition"]["method"]
     yield from ("", "## What left without noise", "")
-    told = card["without_noise"]
-    yield from (f"- **{d['name']}** ({counted(d['files'], 'file')}): {d['sentence']}" for d in told["disclosures"])
-    if picked := told["chosen_by_someone_who_saw_private_data"]:
+    stated = card["without_noise"]
+    yield from (f"- **{d['name']}** ({counted(d['files'], 'file')}): {d['sentence']}" for d in stated["disclosures"])
+    if picked := stated["chosen_by_someone_who_saw_private_data"]:
         yield f"- {counted(picked, 'file')} chosen by someone who had seen private data."
-    if not told["disclosures"] and not picked:
+    if not stated["disclosures"] and not picked:
         yield "Nothing."
     yield from ("", "## Implementation evidence", "")
     made = card["implementation"]

@@ -139,12 +139,12 @@ def _run(person: str, outputs: Sequence[Mapping[str, Any]], *, failed: bool) -> 
 
 
 def _output(number: int, release: Mapping[str, Any]) -> dict[str, Any]:
-    told = ", ".join(release["disclosures"]) or "nothing"
+    stated = ", ".join(release["disclosures"]) or "nothing"
     about = {
         "@id": f"#release-{number}",
         "@type": "DigitalDocument",
         "name": f"{release['participant']}: {release['file']}",
-        "description": f"A {release['kind']} of {release['bytes']} bytes; tells without noise: {told}.",
+        "description": f"A {release['kind']} of {release['bytes']} bytes; tells without noise: {stated}.",
     }
     return about | ({"identifier": f"urn:sha256:{release['sha256']}"} if release["sha256"] else {})
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from insider.mutations import MARK, all_changes
-from tampering.run import FILES, told
+from tampering.run import FILES, stated
 
 from artifacts.digests import ZEROS, canonical_json, sha256_hex
 from artifacts.errors import FedsynthError
@@ -254,7 +254,7 @@ def _renamed(name):
             for entry in entries:
                 file = new.name if entry.file == path.name else entry.file
                 data = (run.out / file).read_bytes()
-                book.enter(file=file, sha256=sha256_hex(data), size=len(data), metadata=told(entry))
+                book.enter(file=file, sha256=sha256_hex(data), size=len(data), metadata=stated(entry))
 
     return do
 

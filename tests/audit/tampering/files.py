@@ -21,7 +21,7 @@ def _bytes(kind):
     def flip_last(run):
         _flip(run.path(kind), -1 if kind not in ("envelope", "head") else -40)
 
-    # There the metadata may stand, which then do not say what they must.
+    # There the metadata may be, which then do not say what they must.
     @case("digest", f"a bit flipped in the middle of a {kind}", group="bytes", or_else="params")
     def flip_middle(run):
         _flip(run.path(kind), run.path(kind).stat().st_size // 2, bit=4)

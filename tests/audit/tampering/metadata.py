@@ -70,8 +70,8 @@ def _(run):
 
 @case("disclosures", "a surrogate whose radius is not declared")
 def _(run):
-    told = run.about("surrogate").disclosures
-    run.rewrite("surrogate", disclosures=tuple(name for name in told if name != "radius"))
+    stated = run.about("surrogate").disclosures
+    run.rewrite("surrogate", disclosures=tuple(name for name in stated if name != "radius"))
 
 
 @case("disclosures", "a surrogate with norms of layers that are not declared")

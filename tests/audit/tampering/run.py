@@ -78,7 +78,7 @@ class Run:
             if entry.kind == "head" and entry.file != changed:
                 path.write_bytes(self._head(path))
             data = path.read_bytes()
-            about = metadata if entry.file == changed else told(entry)
+            about = metadata if entry.file == changed else stated(entry)
             with egress.locked(self.ledger) as book:
                 book.enter(file=entry.file, sha256=sha256_hex(data), size=len(data), metadata=about)
 
@@ -132,7 +132,7 @@ class Run:
         self.ledger.write_text("\n".join(lines) + "\n")
 
 
-def told(entry):
+def stated(entry):
     """Of an entry, what `enter` asks of metadata."""
     params = {"picked": True} if entry.picked else {}
     return SimpleNamespace(
