@@ -43,7 +43,7 @@ class Merf:
         self._num_classes = shape.num_classes
         with torch.device("meta"):
             self._decoder: nn.Module = VaeDecoder(
-                shape, filters=params.filters, hidden=params.hidden_size, latent=self._latent, stated=True
+                shape, filters=params.filters, hidden=params.hidden_size, latent=self._latent, sees_class=True
             )
         self.parts = (Part(name="merf", losses=self.losses, sees_images=False),)
         self.kept: dict[str, Tensor] = {f"merf.{name}": tensor for name, tensor in self._decoder.named_parameters()}

@@ -32,17 +32,17 @@ class Vae:
     def __init__(self, params: VaeTraining, shape: ImageShape) -> None:
         self._beta: float = params.beta
         self._latent: int = params.latent_size
-        self._stated = params.conditioning == "label"
+        self._sees_class = params.conditioning == "label"
         self._num_classes = shape.num_classes
         with torch.device("meta"):
             size = {"filters": params.filters, "hidden": params.hidden_size, "latent": self._latent}
-            self._encoder: nn.Module = VaeEncoder(shape, stated=self._stated, **size)
-            self._decoder: nn.Module = VaeDecoder(shape, stated=self._stated, **size)
+            self._encoder: nn.Module = VaeEncoder(shape, sees_class=self._sees_class, **size)
+            self._decoder: nn.Module = VaeDecoder(shape, sees_class=self._sees_class, **size)
         self.parts = (Part(name="vae", losses=self.losses),)
         self.kept: dict[str, Tensor] = {
             f"vae.decoder.{name}": tensor for name, tensor in self._decoder.named_parameters()
         }
-        if not self._stated:
+        if not self._sees_class:
             self.kept[_MEANS] = torch.empty(shape.num_classes, self._latent, device="meta")
         self.draws: Mapping[str, Draw] = {"code": Draw(law="normal", shape=(self._latent,))}
 
@@ -62,7 +62,7 @@ class Vae:
     def finished(self, weights: Weights, images: ImageRows, labels: Tensor) -> dict[str, Tensor]:
         """The decoder, and the mean code of each class where codes are drawn around it (zero for unseen classes)."""
         kept = {name: weights[name] for name in self.kept if name != _MEANS}
-        if not self._stated:
+        if not self._sees_class:
             batches = [slice(first, first + _AT_ONCE) for first in range(0, len(labels), _AT_ONCE)]
             codes = torch.cat([self._encode(weights, (images[r] + 1) / 2, labels[r])[0] for r in batches])
             members = F.one_hot(labels, self._num_classes).to(codes.dtype)
@@ -80,7 +80,7 @@ class Vae:
     ) -> Tensor:
         """Images in [−1, 1], one for each label: the mean brightness that the decoder gives for a fresh code."""
         codes = torch.randn((len(labels), self._latent), generator=generator).to(labels.device)
-        if not self._stated:
+        if not self._sees_class:
             codes = codes + weights[_MEANS][labels]
         images = self._decode(weights, codes, labels).sigmoid() * 2 - 1
         report(1, 1)

@@ -29,9 +29,9 @@ def halvings(shape: ImageShape) -> int:
 class VaeEncoder(nn.Module):
     """Images [n, c, h, w] in [0, 1] and labels → mean and log-variance of the code, [n, latent] each."""
 
-    def __init__(self, shape: ImageShape, *, filters: int, hidden: int, latent: int, stated: bool) -> None:
+    def __init__(self, shape: ImageShape, *, filters: int, hidden: int, latent: int, sees_class: bool) -> None:
         super().__init__()
-        self._classes = shape.num_classes if stated else 0
+        self._classes = shape.num_classes if sees_class else 0
         depth = halvings(shape)
         channels = [shape.channels, *[filters] * depth]
         self.convs = nn.ModuleList(
@@ -54,9 +54,9 @@ class VaeEncoder(nn.Module):
 class VaeDecoder(nn.Module):
     """Codes [n, latent] and labels → logits [n, c, h, w] of the pixels' brightness."""
 
-    def __init__(self, shape: ImageShape, *, filters: int, hidden: int, latent: int, stated: bool) -> None:
+    def __init__(self, shape: ImageShape, *, filters: int, hidden: int, latent: int, sees_class: bool) -> None:
         super().__init__()
-        self._classes = shape.num_classes if stated else 0
+        self._classes = shape.num_classes if sees_class else 0
         depth = halvings(shape)
         channels = [*[filters] * depth, shape.channels]
         self._map = (channels[0], shape.height >> depth, shape.width >> depth)

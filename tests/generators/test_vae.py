@@ -26,9 +26,9 @@ def examples(count):
     return torch.rand(count, 1, 8, 8, generator=generator) * 2 - 1, torch.arange(count) % 3
 
 
-def modules(weights, stated):
+def modules(weights, sees_class):
     """The two halves as ordinary modules that hold the weights."""
-    size = {"filters": 4, "hidden": 16, "latent": 5, "told": stated}
+    size = {"filters": 4, "hidden": 16, "latent": 5, "sees_class": sees_class}
     encoder, decoder = VaeEncoder(SHAPE, **size), VaeDecoder(SHAPE, **size)
     for half, module in (("encoder", encoder), ("decoder", decoder)):
         prefix = f"vae.{half}."
@@ -128,7 +128,7 @@ def test_images_of_any_size(height, width, expected):
 
 def test_the_papers_encoder_has_burgess_layers():
     shape = ImageShape(channels=1, height=64, width=64, num_classes=3)
-    encoder = VaeEncoder(shape, filters=32, hidden=256, latent=10, stated=False)
+    encoder = VaeEncoder(shape, filters=32, hidden=256, latent=10, sees_class=False)
     # 4×4 convolutions: 1→32 and three 32→32; 512→256, 256→256, 256→20.
     convolutions = (16 + 1) * 32 + 3 * (32 * 16 + 1) * 32
     expected = convolutions + (512 + 1) * 256 + (256 + 1) * 256 + (256 + 1) * 20

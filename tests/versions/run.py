@@ -73,7 +73,7 @@ class Environment:
         )
         self.steps[name] = (done.returncode == 0, time.monotonic() - began)
         (self.folder / f"{name}.log").write_text(done.stdout + done.stderr)
-        print(f"{self.name}: {name} {self.told(name)}", flush=True)
+        print(f"{self.name}: {name} {self.stated(name)}", flush=True)
         if done.returncode < 0:
             print(f"it was killed by signal {-done.returncode}, which says nothing of the versions", flush=True)
         if done.returncode:
