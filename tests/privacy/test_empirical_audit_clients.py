@@ -56,9 +56,9 @@ def mean(updates, number, q=1.0, sigma=1.0, clip=CLIP):
         kind="model", stage="aggregate", custody="downlink", round=number, versions={}, params=params.to_json(),
         inputs=(InputRef(role="model", kind="model", sha256="0" * 64),),
     )  # fmt: skip
-    noised, (event,) = private_updates.add_noise(total, bounds, params, about, None)
-    assert event["noise_multiplier"] == sigma
-    return noised["a"] * params.expected_clients / clip
+    noised = private_updates.add_noise(total, 0, bounds, params, about, None)
+    assert [event["noise_multiplier"] for event in noised.events] == [sigma]
+    return noised.mean["a"] * params.expected_clients / clip
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def test_the_list_of_recipes_names_them_all(fedsynth, fedsynth_json, monkeypatch
     assert all(name in out for name in names())
     assert max(map(len, out.splitlines())) <= 80
     found = {row["name"]: row for row in fedsynth_json("recipe", "list")["recipes"]}
-    assert found["fedssyn"]["presets"] == ["demo", "paper"]
+    assert found["fedssyn"]["presets"] == ["demo", "28x28", "paper"]
     assert list(found["fedssyn-comparison"]["sweep"]) == ["synthetic", "seed"]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from artifacts.formats import dataset_file
-from artifacts.metadata import Metadata
+from artifacts.metadata import InputRef, Metadata
 from stages.data.png import decode_png, encode_png
 
 settings.register_profile("fedsynth", deadline=None)
@@ -29,6 +29,7 @@ def about(client, **changes):
         "client": client,
         "method": "vae",
         "params": {**PARAMS, "labels": "frequency"},
+        "inputs": (InputRef(role="generator", kind="generator", commitment="ab" * 32, salt="cd" * 16),),
         "disclosures": ("class_counts", "class_set", "derived_images"),
         "versions": {"fedsynth": "0", "pyarrow": pa.__version__},
     }

@@ -46,7 +46,7 @@ def test_row_groups_are_of_one_size_and_carry_no_statistics(federation):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "told", "still"),
+    ("sizes", "stated", "still"),
     [
         ((9,), ("class_counts", "derived_images", "num_examples"), ("class_counts", "derived_images", "num_examples")),
         ((9, 9), ("class_counts", "derived_images"), ("class_counts", "derived_images")),
