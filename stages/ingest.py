@@ -41,6 +41,7 @@ class Reading:
     image_column: str | None = None
     label_column: str | None = None
     unit_column: str | None = None
+    skip_bad: bool = False
 
 
 def ingest(
@@ -69,7 +70,7 @@ def ingest(
     loaded = load(
         source, image_size=_size(reading, fixed), fit=reading.fit or "stretch", channels=reading.channels,
         bits=reading.bits, image_column=reading.image_column, label_column=reading.label_column,
-        unit_column=reading.unit_column,
+        unit_column=reading.unit_column, skip_bad=reading.skip_bad,
     )  # fmt: skip
     past = _past(loaded.origins, custody, source)
     found = loaded.train
@@ -81,7 +82,10 @@ def ingest(
         inputs=(fixed.reference,) if fixed is not None else (), versions=versions("numpy", "pyarrow", "pillow"),
     )  # fmt: skip
     save_dataset(out, content, metadata, force=force)
-    return {"out": str(out), "custody": custody, "examples": len(content), "classes": len(content.class_names)}
+    left_out = {"left_out": [str(path) for path in loaded.left_out]} if reading.skip_bad else {}
+    return {
+        "out": str(out), "custody": custody, "examples": len(content), "classes": len(content.class_names), **left_out,
+    }  # fmt: skip
 
 
 def _size(reading: Reading, fixed: Schema | None) -> int | tuple[int, int] | None:

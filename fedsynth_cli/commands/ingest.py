@@ -62,6 +62,14 @@ def ingest(
             show_default=False,
         ),
     ] = None,
+    skip_bad: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad",
+            help="A folder: leave out files that are no image that can be read, and name them. How many there were "
+            "stays with the client.",
+        ),
+    ] = False,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -80,7 +88,7 @@ def ingest(
 
     reading = Reading(
         image_size=image_size, fit=fit, channels=channels, bits=bits, image_column=image_column,
-        label_column=label_column, unit_column=unit_column,
+        label_column=label_column, unit_column=unit_column, skip_bad=skip_bad,
     )  # fmt: skip
     summary = stage(source, out, reading=reading, like=like, schema=schema, client=client, force=force)
     Output(as_json=json, quiet=quiet).result(summary)

@@ -20,13 +20,15 @@ _SHAPES_NAMED = 4
 class Form:
     """What is asked of the images: `size` is height and width, `channels` 1 or 3; None leaves either alone.
 
-    `fit` says what becomes of other proportions; `bits` how many of a pixel are used where a file has more than 8.
+    `fit` says what becomes of other proportions; `bits` how many of a pixel are used where a file has more than 8;
+    `skip_bad` leaves out files that are no such image, instead of refusing all.
     """
 
     size: tuple[int, int] | None = None
     channels: int | None = None
     fit: Fit = "stretch"
     bits: int | None = None
+    skip_bad: bool = False
 
     def apply(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """An image [c, h, w] in this form: grey by ITU-R 601, colour by repetition, resized bilinearly.

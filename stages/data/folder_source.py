@@ -7,7 +7,7 @@ else must be an image inside a class folder: a file that is skipped in silence i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,30 +20,32 @@ from stages.data.images import LabelledImages
 from stages.data.png import read_image
 
 _TEST_FOLDERS = ("test", "validation", "val")
+_NAMED = 20  # of the files that cannot be used
 
 
-def load_folder(folder: Path, form: Form) -> tuple[LabelledImages, LabelledImages | None]:
-    """The training images and, where there is a test folder beside the training folder, the test images."""
+def load_folder(folder: Path, form: Form) -> tuple[LabelledImages, LabelledImages | None, tuple[Path, ...]]:
+    """The training images; the test images, where there is a folder of them beside the training folder; left out."""
+    left_out: list[Path] = []
     outermost = folder.resolve()
     names = {entry.name for entry in _visible(folder, outermost)}
     if "train" not in names:
-        classes = _class_folders(folder, outermost)
-        return _read(folder, classes, classes, outermost, form), None
+        classes = _class_folders(folder, outermost, left_out if form.skip_bad else None)
+        return _read(folder, classes, classes, outermost, form, left_out), None, tuple(left_out)
     strange = sorted(names - {"train", *_TEST_FOLDERS})
     if strange:
         raise InputError(f"{folder}: {strange[0]!r} is beside 'train'; only test, validation or val may be.")
     train_folder = folder / "train"
-    classes = _class_folders(train_folder, outermost)
-    train = _read(train_folder, classes, classes, outermost, form)
+    classes = _class_folders(train_folder, outermost, left_out if form.skip_bad else None)
+    train = _read(train_folder, classes, classes, outermost, form, left_out)
     test_name = next((name for name in _TEST_FOLDERS if name in names), None)
     if test_name is None:
-        return train, None
+        return train, None, tuple(left_out)
     test_folder = folder / test_name
-    test_classes = _class_folders(test_folder, outermost)
+    test_classes = _class_folders(test_folder, outermost, left_out if form.skip_bad else None)
     unknown = sorted(set(test_classes) - set(classes))
     if unknown:
         raise InputError(f"{test_folder}: class {unknown[0]!r} has no folder in {train_folder}.")
-    return train, _read(test_folder, test_classes, classes, outermost, form)
+    return train, _read(test_folder, test_classes, classes, outermost, form, left_out), tuple(left_out)
 
 
 def first_image(folder: Path) -> NDArray[np.uint8]:
@@ -59,35 +61,63 @@ def first_image(folder: Path) -> NDArray[np.uint8]:
     raise InputError(f"{folder}: no image in it.")
 
 
-def _class_folders(folder: Path, outermost: Path) -> list[str]:
+def _class_folders(folder: Path, outermost: Path, left_out: list[Path] | None = None) -> list[str]:
     entries = _visible(folder, outermost)
-    for entry in entries:
-        if not entry.is_dir():
-            raise InputError(f"{entry}: a file outside the class folders; move it away or into one of them.")
+    strays = [entry for entry in entries if not entry.is_dir()]
+    if strays and left_out is None:
+        raise InputError(f"{strays[0]}: a file outside the class folders; move it away or into one of them.")
+    if left_out is not None:
+        left_out += strays
+        entries = [entry for entry in entries if entry not in strays]
     if not entries:
         raise InputError(f"{folder}: no class folders in it; expected {folder.name}/<class>/<image files>.")
     return [entry.name for entry in entries]
 
 
-def _read(folder: Path, present: list[str], classes: list[str], outermost: Path, form: Form) -> LabelledImages:
+def _read(
+    folder: Path, present: list[str], classes: list[str], outermost: Path, form: Form, left_out: list[Path]
+) -> LabelledImages:
+    """The images of these classes. All files that cannot be used are named at once, or go to `left_out` if they may."""
     number = {name: index for index, name in enumerate(classes)}
-    files = [(file, number[name]) for name in present for file in _visible(folder / name, outermost)]
-
-    def images() -> Iterator[NDArray[np.uint8]]:
-        for file, _ in files:
-            # A folder cannot be read, and a pipe would be waited for without end.
-            if not file.is_file():
-                raise InputError(f"{file}: only image files may be in a class folder.")
-            try:
-                yield read_image(limits.read_bytes(file, limits.FILE), bits=form.bits)
-            except (ValueError, OSError) as error:
-                raise InputError(f"{file}: {error}.") from error
-
+    files = {file: number[name] for name in present for file in _visible(folder / name, outermost)}
+    bad: dict[Path, str] = {}
+    stack = None
     try:
-        stack = collect(images(), len(files), form)
+        stack = collect(_images(files, form, bad), len(files), form)
     except ValueError as error:
-        raise InputError(f"{folder}: {error}.") from error
-    return LabelledImages(stack, np.array([label for _, label in files], dtype=np.int64), tuple(classes))
+        if not bad:
+            raise InputError(f"{folder}: {error}.") from error
+    if bad and not form.skip_bad:
+        raise InputError(_in_words(folder, bad))
+    if bad:
+        left_out += bad
+        files = {file: label for file, label in files.items() if file not in bad}
+        try:
+            stack = collect(_images(files, form, bad), len(files), form)
+        except ValueError as error:
+            raise InputError(f"{folder}, without {len(bad)} files that cannot be used: {error}.") from error
+    assert stack is not None
+    return LabelledImages(stack, np.array(list(files.values()), dtype=np.int64), tuple(classes))
+
+
+def _images(files: Iterable[Path], form: Form, bad: dict[Path, str]) -> Iterator[NDArray[np.uint8]]:
+    for file in files:
+        # A folder cannot be read, and a pipe would be waited for without end.
+        if not file.is_file():
+            bad[file] = "only image files may be in a class folder"
+            continue
+        try:
+            yield read_image(limits.read_bytes(file, limits.FILE), bits=form.bits)
+        except (ValueError, OSError) as error:
+            bad[file] = str(error)
+
+
+def _in_words(folder: Path, bad: dict[Path, str]) -> str:
+    if len(bad) == 1:
+        return "".join(f"{file}: {why}." for file, why in bad.items())
+    named = [f"{file.relative_to(folder)} ({why})" for file, why in list(bad.items())[:_NAMED]]
+    others = f"; and {len(bad) - _NAMED} others" if len(bad) > _NAMED else ""
+    return f"{folder}: {len(bad)} files cannot be used: {'; '.join(named)}{others}."
 
 
 def _visible(folder: Path, outermost: Path) -> list[Path]:

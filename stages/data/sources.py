@@ -36,13 +36,15 @@ class Source:
     """The images to divide among clients, and the test images where the source has some of its own.
 
     `origins` are the metadata of those of its files that fedsynth made: they say what was spent and disclosed already.
-    `read_by` are the parameters of this kind of source as they were used, given or not.
+    `read_by` are the parameters of this kind of source as they were used, given or not. `left_out` are files that could
+    not be used, where that was allowed.
     """
 
     train: LabelledImages
     test: LabelledImages | None
     origins: tuple[Metadata, ...] = ()
     read_by: Mapping[str, Any] = field(default_factory=dict)
+    left_out: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         if self.test is not None and self.test.images.shape[1:] != self.train.images.shape[1:]:
@@ -67,6 +69,7 @@ def load(
     fit: Fit = "stretch",
     channels: int | None = None,
     bits: int | None = None,
+    skip_bad: bool = False,
 ) -> Source:
     """Read a source.
 
@@ -85,11 +88,13 @@ def load(
         "--label-column": label_column is not None,
         "--emnist-split": emnist_split is not None,
         "--bits": bits is not None,
+        "--skip-bad": skip_bad,
     }
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    form = Form(size=size, channels=channels, fit=fit, bits=bits)
+    form = Form(size=size, channels=channels, fit=fit, bits=bits, skip_bad=skip_bad)
     origins: tuple[Metadata, ...] = ()
     read_by: dict[str, str] = {}
+    left_out: tuple[Path, ...] = ()
     test: LabelledImages | None
     if source in SOURCES.words:
         split = emnist_split or "balanced"
@@ -102,7 +107,7 @@ def load(
             return load(
                 str(path), root=root, download=download, id_column=id_column, unit_column=unit_column, by=by,
                 image_column=image_column, label_column=label_column, emnist_split=emnist_split, image_size=image_size,
-                fit=fit, channels=channels, bits=bits,
+                fit=fit, channels=channels, bits=bits, skip_bad=skip_bad,
             )  # fmt: skip
     else:
         path = _existing(source)
@@ -118,10 +123,10 @@ def load(
             read_by = {"image_column": columns.image, "label_column": columns.label}
             train, test, origins = load_parquet(path, columns, form)
         else:
-            _refuse_unused(source, given, {"--bits"})
-            train, test = load_folder(path, form)
+            _refuse_unused(source, given, {"--bits", "--skip-bad"})
+            train, test, left_out = load_folder(path, form)
     try:
-        return Source(train, test, origins, read_by)
+        return Source(train, test, origins, read_by, left_out)
     except ValueError as error:
         raise InputError(f"{source}: {error}.") from error
 

@@ -81,6 +81,31 @@ def test_a_damaged_image_is_named(pets) -> None:
         load(str(pets))
 
 
+def test_all_that_cannot_be_used_is_named_at_once_or_left_out(pets) -> None:
+    """As real folders are: a cache of thumbnails, a text, an empty file, a damaged image, a folder."""
+    (pets / "cat/Thumbs.db").write_bytes(b"cache")
+    (pets / "cat/empty.jpg").write_bytes(b"")
+    (pets / "dog/notes.txt").write_text("barks")
+    (pets / "dog/half.png").write_bytes((pets / "dog/b.png").read_bytes()[:45])
+    put(pets / "dog/more/1.png")
+    bad = ("cat/Thumbs.db", "cat/empty.jpg", "dog/notes.txt", "dog/half.png", "dog/more")
+    with pytest.raises(InputError, match="5 files cannot be used") as refused:
+        load(str(pets))
+    assert all(name in str(refused.value) for name in bad)
+    (pets / "Thumbs.db").write_bytes(b"cache")
+    found = load(str(pets), skip_bad=True)
+    assert len(found.train) == 3
+    assert found.train.labels.tolist() == [0, 1, 1]
+    assert {str(path.relative_to(pets)) for path in found.left_out} == {"Thumbs.db", *bad}
+
+
+def test_a_folder_of_nothing_else_is_refused_all_the_same(pets) -> None:
+    for file in [file for file in pets.rglob("*") if file.is_file()]:
+        file.write_bytes(b"x")
+    with pytest.raises(InputError, match="without 3 files that cannot be used: it holds no images"):
+        load(str(pets), skip_bad=True)
+
+
 def test_a_file_outside_the_classes_is_named(pets) -> None:
     put(pets / "stray.png")
     with pytest.raises(InputError, match=r"stray\.png: a file outside the class folders"):
