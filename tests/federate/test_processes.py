@@ -98,6 +98,7 @@ def remote_addresses(pids):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["superlink", "a"])
 def test_telemetry_is_off_and_nothing_but_loopback_is_contacted(running, network_module, name):
     until(lambda: len(processes(running, network_module, name)) > 1)  # the SuperExec

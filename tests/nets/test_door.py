@@ -56,6 +56,7 @@ print(d.UNet2DModel is UNet2DModel, "torchvision" in sys.modules)
     assert fresh(code) == "True True"
 
 
+@pytest.mark.slow
 def test_an_import_that_failed_before_does_no_harm():
     code = """
 try:

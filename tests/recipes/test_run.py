@@ -1,6 +1,7 @@
 """`run` from outside: interrupted and killed, resumed, extended, refused; and what the digits give."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -173,7 +174,18 @@ def test_every_noised_recipe_runs_and_costs_what_its_events_say(tmp_path, run_on
     assert unit == ("client" if for_clients else "record") and 0 < epsilon < 20
 
 
-@pytest.mark.parametrize("name", [name for name in ONE_RUN if not is_noised(name)])
+# Those of a paper's clients have the algorithms of the others.
+OF_PAPERS = re.compile("(fedlap|feddm)-(fedavg|fedprox|fednova|scaffold)")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * bool(OF_PAPERS.fullmatch(name)))
+        for name in ONE_RUN
+        if not is_noised(name)
+    ],
+)
 def test_every_recipe_learns(tmp_path, run_on_one_worker, name):
     settings = [*SMALL, "partition.scheme=iid", "partition.alpha=null"]
     settings += ["train-client.local_epochs=null"] if name == "fedsgd" else []

@@ -62,6 +62,7 @@ def test_one_worker_gives_the_same_bytes(by_run, tmp_path):
     assert digests(tmp_path / "run") == by_run
 
 
+@pytest.mark.slow
 def test_the_shell_script_gives_the_same_bytes_even_twice(by_run, tmp_path, command_path):
     shell(["fedsynth", "recipe", RECIPE, *SMALL, "--format", "sh", "-o", "pipeline.sh"], tmp_path, command_path)
     shell(["./pipeline.sh", "a folder"], tmp_path, command_path)

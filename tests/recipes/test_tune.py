@@ -116,6 +116,7 @@ def test_planned_events_are_those_that_are_charged():
     assert planned_event(ENCODERS.from_mapping({"method": "delta"})) is None
 
 
+@pytest.mark.slow
 def test_a_public_dataset_costs_nothing(tmp_path, fedsynth_json, digits):
     out = tmp_path / "tuned"
     proxy = tmp_path / "public/proxy.parquet"
