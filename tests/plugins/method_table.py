@@ -167,8 +167,8 @@ def public_images(place, model, n):
 
 
 def fedlap(place, model, n, **noise):
-    params = {"images_per_class": 1, "points": 2, "batches": 1, "image_steps": 1, "model_steps": 1, "image_rate": 0.01}
-    params |= {"classes": "0,1", "image_rate": 1e-6} if noise else {"radius_steps": 1, "radius_examples": 4}
+    params = {"images_per_class": 1, "points": 2, "batches": 1, "image_steps": 1, "model_steps": 1, "image_rate": 1e-6}
+    params |= {"classes": "0,1"} if noise else {"radius_steps": 1, "radius_examples": 4}
     name = f"{n}-fedlap{'-dp' if noise else ''}"
     surrogate = send(place, model, place.data, name, method="fedlap", batch_size=4, **params, **noise)
     rule = {"strategy": "fixed", "server_steps": 1, "weights": "uniform"}
