@@ -5,13 +5,12 @@ Environment variables say what is wanted, so that it reaches the workers of pyte
     FEDSYNTH_TEST_KEY_SHIFT=3     every key of a simulation is another one
     FEDSYNTH_TEST_ORDER=1         test files, and the tests in each, in an order drawn with this seed
     FEDSYNTH_TEST_SELECT=FILE     only the tests named in FILE, one a line
-    FEDSYNTH_TEST_RECORD=FILE     notes in FILE which fixtures and tests draw under a key or compute with torch
+    FEDSYNTH_TEST_RECORD=FILE     notes in FILE which fixtures and tests draw under a key
 """
 
 import importlib.util
 import os
 import random
-import sys
 from pathlib import Path
 
 import pytest
@@ -66,9 +65,6 @@ def pytest_runtest_protocol(item):
     if os.environ.get(RECORD):
         fixtures = [found for all_found in item._fixtureinfo.name2fixturedefs.values() for found in all_found]
         lines = [f"uses\t{item.nodeid}\t{fixture_name(fixture)}\n" for fixture in fixtures]
-        modules = [item.module, *(sys.modules.get(fixture.func.__module__) for fixture in fixtures)]
-        if any(map(touches_torch, modules)):
-            lines.append(f"torch\t{item.nodeid}\n")
         if any(hasattr(value, "cache_info") for value in vars(item.module).values()):
             # One test of the file may use what another one drew.
             lines.append(f"shares\t{item.nodeid}\n")
@@ -79,12 +75,3 @@ def pytest_runtest_protocol(item):
 
 def fixture_name(fixturedef):
     return f"{fixturedef.baseid}::{fixturedef.argname}"
-
-
-def touches_torch(module):
-    """Whether a test file, or one with fixtures, names torch or anything of a module that does."""
-    for value in vars(module).values() if module else ():
-        of = sys.modules.get(getattr(value, "__module__", None) or getattr(value, "__name__", None) or "")
-        if of is not None and (of.__name__.partition(".")[0] == "torch" or "torch" in vars(of)):
-            return True
-    return False

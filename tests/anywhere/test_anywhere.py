@@ -39,12 +39,11 @@ def test_tests_that_draw_are_found_by_what_they_use(runner, tmp_path):
     record = tmp_path / "record.txt"
     record.write_text(
         "uses\ta.py::plain\tone\nuses\ta.py::drawing\tone\nstream\ta.py::drawing\n"
-        "uses\tb.py::fixture\tmade\nstream\tmade\nuses\tb.py::other\tone\ntorch\tb.py::other\n"
+        "uses\tb.py::fixture\tmade\nstream\tmade\nuses\tb.py::other\tone\n"
         "uses\tc.py::first\tone\nshares\tc.py::first\nkey\tc.py::first\nuses\tc.py::second\tone\nshares\tc.py::second\n"
         "stream\t\n"
     )
     assert runner.noted_tests(record, ("stream",)) == ["a.py::drawing", "b.py::fixture"]
-    assert runner.noted_tests(record, ("torch",)) == ["b.py::other"]
     assert runner.noted_tests(record, ("key",)) == ["c.py::first", "c.py::second"], "it may use what the first one drew"
 
 
@@ -67,8 +66,16 @@ def test_conditions_are_named_by_whole_words(runner):
     def named(only):
         return [condition.name for condition in runner.conditions() if runner.is_named(condition.name, only)]
 
-    assert named("key shift 1") == ["key shift 1"] and len(named("key shift")) == 10
-    assert named("workers") == ["workers 2", "workers 1", "workers 4"] and named("work") == []
+    assert named("whole 1") == ["whole 1"] and named("whole") == ["whole 1", "whole 2"] and named("draw") == []
+
+
+def test_every_factor_has_all_its_values(runner):
+    found = runner.conditions()
+    assert {c.workers for c in found if not c.of} == {1, 2, 4} and any(c.order and not c.of for c in found)
+    assert {c.capability for c in found} == {"", "default", "avx2", "avx512"}
+    assert sorted(c.shift for c in found) == list(range(11))
+    assert all(set(c.of) in (set(), {"key", "stream"}) for c in found), "what is left out touches no key"
+    assert found[0].name == runner.RECORDING and not found[0].of and not found[0].environment
 
 
 def test_a_table_of_what_came_of_it(runner, tmp_path):
@@ -78,9 +85,10 @@ def test_a_table_of_what_came_of_it(runner, tmp_path):
         '<testcase classname="tests.a" name="worse"><error/></testcase>'
         '<testcase classname="tests.a" name="left"><skipped/></testcase></testsuite></testsuites>'
     )
-    found = runner.result_of("key shift 3", tmp_path / "x.xml", 90.0)
+    found = runner.result_of("drawing 3", tmp_path / "x.xml", 90.0, "AVX2")
     assert (found.passed, found.failed, found.skipped) == (1, ["tests.a::bad", "tests.a::worse"], 1)
-    table = list(runner.rows({"key shift 3": found}, {"capability avx512"}))
-    assert table[2].startswith("| capability avx512 |") and "no such instructions" in table[2]
-    assert table[3].startswith("| key shift 3 | 1 | 2 | 1 | 1.5 |")
-    assert table[4:] == ["key shift 3: tests.a::bad", "key shift 3: tests.a::worse"]
+    table = list(runner.rows({"drawing 3": found}))
+    said = "those that draw | AVX2; avx512 is not on this processor | shift 3 | 2 | as it is"
+    assert table[5].startswith(f"| drawing 3 | {said} | 1 | 2 | 1 | 1.5 |")
+    assert all(line.endswith("| not run |") for line in [*table[2:5], *table[6:-2]])
+    assert table[-2:] == ["drawing 3: tests.a::bad", "drawing 3: tests.a::worse"]

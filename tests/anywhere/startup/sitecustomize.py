@@ -2,7 +2,7 @@
 
 tests/anywhere/plugin.py puts the folder there, so that processes which a test starts do as the test itself does.
 `FEDSYNTH_TEST_KEY_SHIFT=3` gives every simulated key another value, as another machine gives every stream another
-context. `FEDSYNTH_TEST_RECORD=FILE` appends a line for whatever drew under a key or set torch up.
+context. `FEDSYNTH_TEST_RECORD=FILE` appends a line for whatever drew under a key.
 """
 
 import functools
@@ -21,7 +21,6 @@ NOTED = {
     "stages.execution.key_streams": ("stream", ("key_seeds",)),
     "stages.surrogates.client": ("stream", ("encode_surrogate",)),
     "stages.synthesize": ("stream", ("synthesize",)),
-    "stages.execution.torch_setup": ("torch", ("set_up",)),
 }
 
 
