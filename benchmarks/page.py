@@ -20,7 +20,8 @@ Result = Mapping[str, Any]
 
 
 def page(results: Sequence[Result]) -> str:
-    """The whole page. Results may come from several machines: each is named."""
+    """The whole page. Results may come from several machines: each is named. One without rows was not run."""
+    everything, results = results, [result for result in results if "rows" in result]
     machines = list(dict.fromkeys(described(result["machine"]) for result in results))
     rows = [(result["name"], row) for result in results for row in result["rows"] if row["met"] is not None]
     missed = [f"- `{name}`: {row['what']}, against {row['against']}" for name, row in rows if not row["met"]]
@@ -28,7 +29,7 @@ def page(results: Sequence[Result]) -> str:
     head = [_HEAD, *(f"- {machine}" for machine in machines), "", f"All of it took {_minutes(total)}."]
     head += [f"{len(rows) - len(missed)} of {len(rows)} goals are met{'. Missed:' if missed else '.'}", ""]
     head += [*missed, ""] if missed else []
-    return "\n".join(head + [_section(result, len(machines) > 1) for result in results])
+    return "\n".join(head + [_section(result, len(machines) > 1) for result in everything])
 
 
 def described(machine: Mapping[str, Any]) -> str:
@@ -51,6 +52,8 @@ def cells(row: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _section(result: Result, name_machine: bool) -> str:
     lines = [f"## {result['title']} (`{result['name']}`)", result["about"], ""]
+    if "rows" not in result:
+        return "\n".join([*lines, "Not run.", ""])
     if result["rows"]:
         lines += [_line(_COLUMNS), _line(["---"] * len(_COLUMNS)), *map(_row, result["rows"]), ""]
     else:

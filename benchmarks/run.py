@@ -45,21 +45,26 @@ def main(words: list[str] | None = None) -> int:
             print(f"{name}: measured before, in {kept} (--again measures it anew)")
         elif not _in_new_process(name, options.size, kept, options.work, machine):
             failed.append(name)
+    if options.size != "smoke":
+        _write_page(options.results, options.page)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
         return 1
-    if options.size != "smoke":
-        _write_page(options.results, options.page)
     return 0
 
 
 def _write_page(kept: Path, target: Path) -> None:
-    left = [name for name in NAMES if not (kept / f"{name}.json").exists()]
-    if left:
-        print(f"{target} is written when all are measured; left: {', '.join(left)}")
-        return
-    target.write_text(page.page([json.loads((kept / f"{name}.json").read_text()) for name in NAMES]))
-    print(f"written: {target}")
+    """All benchmarks; of one that has not been measured, that it was not run."""
+    files = {name: kept / f"{name}.json" for name in NAMES}
+    measured = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    target.write_text(page.page([measured.get(name) or _described(name) for name in NAMES]))
+    left = [name for name in NAMES if name not in measured]
+    print(f"written: {target}{'; not run: ' if left else ''}{', '.join(left)}")
+
+
+def _described(name: str) -> dict[str, Any]:
+    benchmark = importlib.import_module(name)
+    return {"name": name, "title": benchmark.TITLE, "about": inspect.cleandoc(benchmark.__doc__ or "")}
 
 
 def _options(words: list[str] | None) -> argparse.Namespace:
@@ -132,11 +137,9 @@ def measure(name: str, size: Size, kept: Path, work: Path, machine: dict[str, An
     taken = time.perf_counter() - start
     loads = (load, os.getloadavg()[0])
     print(f"  ({taken:.0f} s; load {loads[0]:.1f} before, {loads[1]:.1f} after)", flush=True)
-    result = {
-        "name": name, "title": benchmark.TITLE, "about": inspect.cleandoc(benchmark.__doc__), "size": size,
-        "machine": machine, "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "seconds": taken,
-        "load": loads, "rows": rows,
-    }  # fmt: skip
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    about = {"size": size, "machine": machine, "date": date, "seconds": taken, "load": loads}
+    result = {**_described(name), **about, "rows": rows}
     kept.parent.mkdir(parents=True, exist_ok=True)
     new = kept.with_suffix(".part")
     new.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")

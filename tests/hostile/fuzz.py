@@ -1,11 +1,13 @@
 """`make fuzz`: all readers under atheris, so many executions in all; what they must not do is reported with its input.
 
 Each reader is a process of its own. A defect is an exception that is not a refusal, more than 5 s of computing for one
-input, or more than 1 GB of memory. First the target looks whether it would find some that are planted.
+input, or more than 1 GB of memory. First the target looks whether it would find some that are planted. What came of
+a reader is kept if it has no defect, so that an interrupted command goes on with the others; --fresh begins anew.
 """
 
 import argparse
 import collections
+import functools
 import json
 import os
 import random
@@ -35,6 +37,7 @@ def main():
     parser.add_argument("--only", action="append", help="a reader; may be repeated")
     parser.add_argument("--out", type=Path, default=ROOT / "runs/fuzz", help="findings, and the corpora as they grew")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fresh", action="store_true", help="fuzz again what is kept")
     parser.add_argument("--reader", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.reader:
@@ -162,7 +165,7 @@ def fuzz_all(given):
     total, left = sum(shares.values()), collections.Counter()
     with ThreadPoolExecutor(given.jobs) as pool:
         asked = {name: max(100, round(given.executions * share / total)) for name, share in shares.items()}
-        works = {name: pool.submit(one, name, count, given.out, given.seed) for name, count in asked.items()}
+        works = {name: pool.submit(kept, name, count, given) for name, count in asked.items()}
         for name, work in works.items():
             stated = work.result()
             speed = stated["count"] / max(stated["seconds"], 1e-9)
@@ -188,6 +191,25 @@ def shares_of(only):
     if unknown:
         sys.exit(f"no reader {', '.join(sorted(unknown))}. Known: {', '.join(shares)}")
     return {name: share for name, share in shares.items() if not only or name in only}
+
+
+def kept(name, executions, given):
+    """What came of a reader: found before with the same code, executions and seed, or now."""
+    file = given.out / name / "ended.json"
+    same = {"commit": commit(), "executions": executions, "seed": given.seed}
+    before = json.loads(file.read_text()) if file.exists() and not given.fresh else {}
+    if "dirty" not in same["commit"] and same.items() <= before.items():
+        return before["stated"]
+    stated = one(name, executions, given.out, given.seed)
+    if not stated["defects"]:
+        file.write_text(json.dumps({**same, "stated": stated}))
+    return stated
+
+
+@functools.cache
+def commit():
+    asked = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return asked.stdout.strip() or "dirty"
 
 
 def one(name, executions, out, seed):
