@@ -15,3 +15,5 @@ DISCLOSURES: dict[str, str] = {
     "layer_norms": "How large the update is in each layer of the model.",
     "matching_loss": "How well the synthetic set imitates the private data.",
 }
+# Numbers that a client states only where it is asked for them: what is made of its file does not disclose them again.
+COUNTS = frozenset({"local_steps", "num_examples"})

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from artifacts.disclosures import COUNTS
 from artifacts.fields import Clients, Field, Hex, Parameters, Positive, WholeNumber
 from artifacts.formats import Format
 
 Custody = Literal["private", "outbound", "server", "downlink", "public"]
 CUSTODIES: tuple[Custody, ...] = ("private", "outbound", "server", "downlink", "public")
+TRAVEL: tuple[Custody, ...] = ("outbound", "downlink")
 
 # What the parameters of every dataset state.
 DATASET_PARAMS = {"num_classes", "channels", "height", "width", "class_names"}
@@ -95,12 +97,18 @@ class Kind:
     @property
     def travels(self) -> bool:
         """Whether it goes from a client to the server or back."""
-        return self.leaves or "downlink" in self.custodies
+        return not set(TRAVEL).isdisjoint(self.custodies)
 
     @property
     def adds_up(self) -> bool:
         """Whether the sum of such files is the sum of the updates in them."""
         return self.carries == "update" and not self.encoded
+
+    @property
+    def disclosed_beside(self) -> frozenset[str]:
+        """What numbers beside its main content disclose; nothing that is made of the file says it again."""
+        beside = (rule.discloses for rule in (self.tensors or {}).values())
+        return COUNTS | {name for name in beside if name is not None}
 
     @property
     def is_signed(self) -> bool:

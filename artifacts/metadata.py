@@ -18,7 +18,7 @@ from artifacts.digests import canonical_json, is_sha256
 from artifacts.disclosures import DISCLOSURES
 from artifacts.fields import CLIENT
 from artifacts.formats.plain_data import parse_json
-from artifacts.kinds import CUSTODIES, KINDS, Custody
+from artifacts.kinds import CUSTODIES, KINDS, TRAVEL, Custody
 
 KEY = "fedsynth"
 SCHEMA = "fedsynth.artifact/1"
@@ -125,6 +125,19 @@ class Metadata:
     # What besides the versions decided the last bits: the kind of processor, and how it computed.
     arithmetic: str | None = None
 
+    @property
+    def travels(self) -> bool:
+        """Whether it goes from a client to the server or back."""
+        return self.custody in TRAVEL
+
+    def inputs_as(self, role: str) -> list[InputRef]:
+        """The inputs of one role, in order."""
+        return [reference for reference in self.inputs if reference.role == role]
+
+    def digests_of(self, role: str) -> list[str]:
+        """The digests of the inputs of one role, in order; one that is named by a commitment has none."""
+        return [reference.sha256 for reference in self.inputs_as(role) if reference.sha256 is not None]
+
     def __post_init__(self) -> None:
         _require(self.kind in KINDS, f"unknown kind {self.kind!r}")
         _require(self.custody in CUSTODIES, f"unknown custody {self.custody!r}")
@@ -155,7 +168,7 @@ class Metadata:
             _require(type(value) is int and value >= 0, f"the count {name!r} is not a whole number")
             facts = self.custody == "private" or name in self.disclosures
             _require(facts, f"{name!r} is stated but not among the disclosures")
-        if self.custody in ("outbound", "downlink"):
+        if self.travels:
             _require(self.seed is None and "seed" not in self.params, f"a seed is in {self.custody} metadata")
         if self.custody == "outbound":
             _require(self.client is not None, "an outbound file names no client")

@@ -11,7 +11,7 @@ from artifacts.digests import sha256_file
 from artifacts.errors import UsageError
 from artifacts.formats import seal
 from artifacts.identity.owner import file_mode
-from artifacts.kinds import Custody
+from artifacts.kinds import TRAVEL, Custody
 from artifacts.ledgers import egress, gate
 from artifacts.metadata import Metadata
 from artifacts.places import METRICS, PUBLIC, Place, deep_in_outbox, in_pending, is_leaving
@@ -27,7 +27,7 @@ def prepare(path: Path, custody: Custody) -> None:
     A file that leaves goes into an outbox, or waits to be released into it; a file that stays never does. A file that
     is there already may have the very bytes that will come out; `any_file.refuse_other` tells more, where work is dear.
     """
-    leaves = custody in ("outbound", "downlink")
+    leaves = custody in TRAVEL
     if leaves and not is_leaving(path):
         raise UsageError(
             f"{path} would leave unrecorded: write it into a folder named outbox/ (its ledger is beside it)."

@@ -12,7 +12,8 @@ import click
 import typer
 
 from artifacts.errors import FedsynthError, InputError
-from fedsynth_cli.commands import COMMANDS, GROUPS, listed, load, load_group
+from fedsynth_cli.command_list import COMMANDS
+from fedsynth_cli.commands import listed, load, load_group
 from fedsynth_cli.console import complain
 from fedsynth_cli.naming import renamed, shown_json
 from fedsynth_cli.plugin_option import without_plugins
@@ -63,14 +64,14 @@ def assemble(arguments: list[str]) -> typer.Typer:
     app.callback()(_root)
     called = next((word for word in arguments if not word.startswith("-")), None)
     refuse_at_home(called, arguments)
-    for name, panel in COMMANDS.items():
+    for name, command in COMMANDS.items():
         wanted = name == called or _COMPLETION in os.environ
-        if wanted and name in GROUPS:
-            app.add_typer(load_group(name), name=name, rich_help_panel=panel)
+        if wanted and command.subcommands:
+            app.add_typer(load_group(name), name=name, rich_help_panel=command.panel)
         elif wanted:
-            app.command(name, rich_help_panel=panel)(load(name))
+            app.command(name, rich_help_panel=command.panel)(load(name))
         elif called not in COMMANDS:
-            app.command(name, rich_help_panel=panel)(listed(name))
+            app.command(name, rich_help_panel=command.panel)(listed(name))
     return app
 
 

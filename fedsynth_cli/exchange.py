@@ -19,10 +19,8 @@ from artifacts.storage.folder_state import State, states
 from artifacts.storage.remote import Remote
 from artifacts.storage.url import is_url, local_path
 from artifacts.writing.scratch import cache_folder
+from fedsynth_cli.command_list import COMMANDS
 from fedsynth_cli.urls import Use
-
-# What these write tells of private data, or who takes part.
-_PRIVATE_COMMANDS = frozenset({"train-client", "train-generator", "synthesize", "encode", "sample-clients"})
 
 
 def refuse_leaving(place: Remote) -> None:
@@ -64,7 +62,7 @@ class Exchange:
         path = remote.under(self._root(remote))
         if use.written:
             refuse_leaving(remote)
-            if self._command in _PRIVATE_COMMANDS:
+            if COMMANDS[self._command].confidential:
                 _refuse_private(remote)
             self._outputs[path] = remote
         else:

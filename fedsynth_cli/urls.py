@@ -15,6 +15,7 @@ from typer.models import ParameterInfo, TyperPath
 
 from artifacts.errors import FedsynthError, UsageError
 from artifacts.storage.url import is_url, local_path
+from fedsynth_cli.command_list import COMMANDS
 from fedsynth_cli.naming import named
 from stages.execution.progress import Report
 
@@ -33,10 +34,6 @@ class Use:
 READ, WRITTEN = Use(), Use(written=True)
 KEPT = Use(why_local="a key stays on the machine where it was made")
 FOLDER = Use(why_local="torchvision reads a folder")
-# Commands that work in a participant's own folder, with its key and its ledgers.
-AT_HOME = frozenset({"keygen", "identity", "release", "sign", "secagg", "receipt", "federate", "tune"})
-# Arguments that are a name or a path.
-_NAMES_OR_PATHS = {("account", "targets"), ("recipe", "name"), ("run", "recipe")}
 
 
 class PathOrUrl(TyperPath):
@@ -53,7 +50,7 @@ def refuse_at_home(command: str | None, words: Sequence[str]) -> None:
     pairs = zip(("", *words), words, strict=False)
     own = [word for before, word in pairs if "--drop" not in (before, word.partition("=")[0])]
     texts = [word.partition("=")[2] if word.startswith("-") else word for word in own]
-    if command in AT_HOME and any(is_url(text) for text in texts):
+    if command in COMMANDS and COMMANDS[command].at_home and any(is_url(text) for text in texts):
         raise UsageError(
             f"fedsynth {command} works in a participant's own folder, with its key and ledgers, and takes no URL. Give "
             "a path; copy what is in the outbox afterwards."
@@ -65,7 +62,7 @@ def with_urls(command: str, function: Callable[..., None]) -> Callable[..., None
     hints = get_type_hints(function, include_extras=True)
     own = inspect.signature(function).parameters
     paths = {name for name in own if is_path(hints[name])}
-    uses = {name: use_of(hints[name]) for name in own if name in paths or (command, name) in _NAMES_OR_PATHS}
+    uses = {name: use_of(hints[name]) for name in own if name in paths or name == COMMANDS[command].name_or_path}
     parameters = [
         parameter.replace(annotation=_retyped(hints[name]) if name in paths else hints[name])
         for name, parameter in own.items()

@@ -23,7 +23,7 @@ class Command:
     sequence takes the rest. An option of text is a file of the run, except for the user's own paths (`outside`) and
     for `words`. `declared` are its hyper-parameters; without a declaration a recipe's section has plain options.
     `facts_from` reads what decides about them from the first input. The inputs are files of the run, unless the user's
-    own source is (`reads_source`).
+    own source is (`reads_source`). `may_charge`: with noise it is charged against a privacy budget.
 
     `client_sends` and `server_sends` are the kinds of file that leave by it, under its second word as their method.
     `made_again_by` makes a file of it again, for a replay. `names` are the roles of the inputs that such a file names,
@@ -36,6 +36,7 @@ class Command:
     declared: type[HyperParameters] | Variants[Any] | None = None
     facts_from: str | None = None
     reads_source: bool = False
+    may_charge: bool = False
     outside: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     client_sends: tuple[str, ...] = ()
@@ -74,6 +75,7 @@ COMMANDS: dict[str, Command] = {
             name="train-generator",
             performed_by="stages.train_generator:train_generator",
             declared=GENERATORS,
+            may_charge=True,
             made_again_by=f"{_AGAIN}:train_generator_again",
         ),
         Command(
@@ -98,12 +100,14 @@ COMMANDS: dict[str, Command] = {
             name="train-client",
             performed_by="stages.train_client:train_client",
             declared=ALGORITHMS,
+            may_charge=True,
             made_again_by=f"{_AGAIN}:train_client_again",
         ),
         Command(
             name="encode",
             performed_by="stages.encode:encode",
             declared=ENCODERS,
+            may_charge=True,
             made_again_by=f"{_AGAIN}:encode_again",
         ),
         Command(name="decode", performed_by="stages.decode:decode", made_again_by=f"{_SERVER_AGAIN}:decode_again"),
@@ -169,6 +173,7 @@ COMMANDS: dict[str, Command] = {
             name="aggregate",
             performed_by="stages.aggregate:aggregate",
             declared=RULES,
+            may_charge=True,
             words=("as",),
             made_again_by=f"{_SERVER_AGAIN}:aggregate_again",
             names=("model",),

@@ -129,7 +129,7 @@ def _fit(roles: Sequence[str], named: Sequence[str]) -> bool:
 
 def check_params(path: Path, metadata: Metadata) -> None:
     """Refuse a file from somebody else with parameters that its stage does not declare, before any is used."""
-    if metadata.custody in ("outbound", "downlink"):
+    if metadata.travels:
         refuse_missing(path, metadata.params)
         wrong = _misspelt(metadata.stage, metadata.method, canonical_json(dict(metadata.params)), records())
         if wrong is not None:

@@ -249,7 +249,7 @@ def _check_records(paths: Sequence[Path], datasets: Sequence[DescribedDataset]) 
     require_fixed(paths, [dataset.metadata for dataset in datasets])
     for path, dataset in zip(paths, datasets, strict=True):
         about = dataset.metadata
-        if about.custody in ("outbound", "downlink") or about.privacy or about.disclosures:
+        if about.travels or about.privacy or about.disclosures:
             raise InputError(
                 f"{path} was made from records and holds none: one of theirs may be behind many of its rows, so "
                 "that no ε for them would hold. Train on the records themselves."

@@ -69,12 +69,11 @@ def _dependency(reference: InputRef) -> dict[str, Any]:
 
 
 def _claim(metadata: Metadata, federation: str, *, picked: bool) -> dict[str, Any]:
-    model = next((r.sha256 for r in metadata.inputs if r.role == "model" and r.sha256 is not None), None)
     return {
         "federation": federation,
         "client": metadata.client,
         "round": metadata.round,
-        "model": model,
+        "model": next(iter(metadata.digests_of("model")), None),
         "kind": metadata.kind,
         "custody": metadata.custody,
         "simulation": metadata.simulation,

@@ -13,51 +13,11 @@ from pathlib import Path
 
 import typer
 
-from fedsynth_cli.urls import AT_HOME, with_urls
+from fedsynth_cli.command_list import COMMANDS
+from fedsynth_cli.urls import with_urls
 from stages.plugins import records
 
-_CLIENT, _SERVER, _ANYONE = "At a client", "At the server", "Anyone"
-_SIMULATION = "Whole federations"
-
-# Name and panel; `train-client` is the function `train_client` of the file `train_client.py`.
-COMMANDS: dict[str, str] = {
-    "keygen": _CLIENT,
-    "ingest": _CLIENT,
-    "identity": _CLIENT,
-    "train-client": _CLIENT,
-    "encode": _CLIENT,
-    "train-generator": _CLIENT,
-    "synthesize": _CLIENT,
-    "secagg": _CLIENT,
-    "release": _CLIENT,
-    "budget": _CLIENT,
-    "sign": _CLIENT,
-    "receipt": _CLIENT,
-    "init-model": _SERVER,
-    "sample-clients": _SERVER,
-    "aggregate": _SERVER,
-    "decode": _SERVER,
-    "shuffle": _SERVER,
-    "evaluate": _ANYONE,
-    "inspect": _ANYONE,
-    "audit": _ANYONE,
-    "roster": _ANYONE,
-    "verify": _ANYONE,
-    "account": _ANYONE,
-    "report": _ANYONE,
-    "export": _ANYONE,
-    "partition": _SIMULATION,
-    "run": _SIMULATION,
-    "tune": _SIMULATION,
-    "recipe": _SIMULATION,
-    "federate": _SIMULATION,
-    "batch": _SIMULATION,
-}
-
 _made_with: dict[str, tuple[str, ...]] = {}
-
-# Commands with subcommands: their file has a function `group` beside.
-GROUPS = frozenset({"budget", "secagg", "receipt", "federate"})
 
 
 def load(name: str) -> Callable[..., None]:
@@ -67,7 +27,7 @@ def load(name: str) -> Callable[..., None]:
     if _made_with.setdefault(name, records()) != records():  # its options were made beside other plug-ins
         found, _made_with[name] = importlib.reload(found), records()
     function: Callable[..., None] = getattr(found, module)
-    return function if name in AT_HOME else with_urls(name, function)
+    return function if COMMANDS[name].at_home else with_urls(name, function)
 
 
 def load_group(name: str) -> typer.Typer:

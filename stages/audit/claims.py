@@ -34,7 +34,6 @@ def _says(event: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def _clip(metadata: Metadata, given: Given | None) -> Any:
-    digests = [str(reference.sha256) for reference in metadata.inputs if reference.role == "model"]
     models = given.models if given is not None else {}
-    return next((models[digest].params.get(NEXT_CLIP, metadata.params["clip_norm"]) for digest in digests
-                 if digest in models), None)  # fmt: skip
+    known = (models[digest] for digest in metadata.digests_of("model") if digest in models)
+    return next((model.params.get(NEXT_CLIP, metadata.params["clip_norm"]) for model in known), None)

@@ -155,7 +155,7 @@ def _of_server(seen: Seen, given: Given | None) -> Iterator[Problem]:
         yield "params", "what the server sends names no client and states no count"
     if seen.tensors is None or given is None:
         return
-    named = (str(reference.sha256) for reference in metadata.inputs if reference.role == "model")
+    named = metadata.digests_of("model")
     before = next((given.specs[digest] for digest in named if digest in given.specs), None)
     if metadata.kind == "model" and before is not None and before != seen.tensors.specs:
         yield "tensors", "its tensors are not those of the model that it was made from"
@@ -182,5 +182,4 @@ def _check_entries(seen: Seen, entries: Sequence[Entry]) -> Iterator[Problem]:
 def _model(metadata: Metadata, given: Given | None) -> Any:
     if given is None:
         return None
-    named = (reference.sha256 for reference in metadata.inputs if reference.role == "model")
-    return next((given.models[digest] for digest in named if digest in given.models), None)
+    return next((given.models[digest] for digest in metadata.digests_of("model") if digest in given.models), None)

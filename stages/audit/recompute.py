@@ -203,7 +203,7 @@ def model_before(recipe: Remaking, params: Any, model: Path) -> Path | None:
     if not params.follows_movement:
         return None
     metadata, _ = tensors_file.read_header(model, kind="model")
-    named = [reference for reference in metadata.inputs if reference.role == "model"]
+    named = metadata.inputs_as("model")
     return recipe.path_of(named[0], None) if named else None
 
 

@@ -178,7 +178,7 @@ class Replay:
     def _again(self, one: Held) -> Replayed:
         """One file, computed again beside the others and compared."""
         path, sha256, metadata = one.path, one.sha256, one.metadata
-        folder = self._home.outbox if metadata.custody in ("outbound", "downlink") else self._home.private
+        folder = self._home.outbox if metadata.travels else self._home.private
         recipe = Remaking(
             path, metadata, self._path_of, self.key, self.seeds, self.seen, self.device, self._made_from(one),
             self._own, self.federation.received, self.federation.roster,

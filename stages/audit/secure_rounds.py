@@ -91,7 +91,7 @@ class SecureRounds:
             if artifact.metadata.inputs:
                 raise InputError(f"{artifact.path} comes before anything that it could be made from.")
             return None
-        digest = next((str(r.sha256) for r in artifact.metadata.inputs if r.role == "keys"), "")
+        digest = next(iter(artifact.metadata.digests_of("keys")), "")
         found = self.session_of(digest)
         if isinstance(found, str):
             raise InputError(f"{artifact.path}: {found}")
@@ -144,7 +144,7 @@ def check_answers(files: Sequence[Kept], rounds: SecureRounds) -> Iterator[tuple
     sessions: dict[str, list[TensorArtifact]] = {}
     for one in files:
         if one.metadata.kind == "secagg-unmask" and rounds.roster is not None and rounds.given is not None:
-            digest = next((str(r.sha256) for r in one.metadata.inputs if r.role == "keys"), "")
+            digest = next(iter(one.metadata.digests_of("keys")), "")
             sessions.setdefault(digest, []).append(tensors_file.read(one.path))
     for digest, answers in sessions.items():
         session = rounds.session_of(digest)
@@ -184,10 +184,10 @@ def _signature(artifact: TensorArtifact, session: Session | None) -> tuple[bytes
 
 
 def _model(artifact: TensorArtifact) -> str:
-    found = [reference.sha256 for reference in artifact.metadata.inputs if reference.role == "model"]
-    if len(found) != 1 or found[0] is None:
+    found = artifact.metadata.inputs_as("model")
+    if len(found) != 1 or found[0].sha256 is None:
         raise InputError(f"{artifact.path} does not name the one model of its round.")
-    return found[0]
+    return found[0].sha256
 
 
 def _keys(artifact: TensorArtifact, _: Session | None) -> Iterator[Problem]:

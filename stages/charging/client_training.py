@@ -41,7 +41,7 @@ class PrivateRound:
         """Reserve the round before it sees a record."""
         assert params.local_steps is not None  # BatchTraining asks for it under DP
         event = record_event(params, params.local_steps)
-        data = [str(reference.sha256) for reference in metadata.inputs if reference.role == "data"]
+        data = metadata.digests_of("data")
         spending = reserve(key, context=training_context(metadata), data=data, events=[event], beside=beside)
         return cls(params, spending, params.local_steps, tuple(earlier))
 

@@ -112,7 +112,7 @@ def add_share(
         )
         contribution = bounds.coordinates(bounds.apply(update))
         mechanism.check_dimension(sum(tensor.size for tensor in contribution.values()))
-    digests = [str(reference.sha256) for reference in metadata.inputs if reference.role == "update"]
+    digests = metadata.digests_of("update")
     spending = reserve(key, context=_context(metadata), data=digests, events=[event], beside=beside)
     noised = noisy_mean(contribution, mechanism, spending.stream("noise"))
     return _released(bounds.restored(noised, update), spending)
@@ -144,7 +144,7 @@ def add_noise(
         )
         summed = bounds.coordinates(total)
         mechanism.check_dimension(sum(tensor.size for tensor in summed.values()))
-    digests = [str(reference.sha256) for reference in metadata.inputs if reference.role == "message"]
+    digests = metadata.digests_of("message")
     # Not by the rate that is claimed: the same messages under another rate were not drawn again.
     draw = f"round {metadata.round}"
     spending = reserve(key, context=_context(metadata), data=digests, events=[event], draw=draw)
@@ -167,7 +167,7 @@ def _draw(sampling_rate: float, metadata: Metadata) -> str:
     """
     if sampling_rate == 1:
         return ""
-    model = next(reference.sha256 for reference in metadata.inputs if reference.role == "model")
+    model = metadata.digests_of("model")[0]
     return hashlib.sha256(f"fedsynth/1 draw of round {metadata.round} from {model}".encode()).hexdigest()
 
 

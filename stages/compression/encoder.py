@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from artifacts.disclosures import COUNTS
 from artifacts.errors import InputError
 from artifacts.formats import any_file, tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
@@ -134,7 +135,7 @@ def about_sent(
             *(lineage.for_outbound(source, role, key=secret, context=context) for source, role in named),
         ),
         privacy=tuple(event for number, event in enumerate(events) if event not in events[:number]),
-        disclosures=tuple(sorted(disclosed - {"local_steps", "num_examples"})),
+        disclosures=tuple(sorted(disclosed - COUNTS)),
         simulation=secret.simulation or any(source.metadata.simulation for source in sources),
         versions=versions("numpy", *libraries),
     )

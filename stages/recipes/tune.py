@@ -22,6 +22,7 @@ from artifacts.formats.plain_data import read_json
 from artifacts.ledgers import spend
 from artifacts.places import Place, RunFolder
 from artifacts.writing import atomic, locks
+from stages.catalogue import COMMANDS
 from stages.charging.planned import planned_event
 from stages.charging.spending import BUDGET, read_budget, spent_of
 from stages.execution.progress import Report, Summary, silent
@@ -40,7 +41,6 @@ from stages.run_folder.files import CURVE, PARTITION_RECORD
 
 TUNED = "tuned.yaml"
 _RECORD = "tuning.json"
-_CHARGED = ("train-client", "train-generator", "encode", "aggregate")
 _MEASURED = ("accuracy", "loss")
 
 
@@ -134,7 +134,7 @@ def _refuse_over_budget(folder: RunFolder, plans: dict[int, list[Step]], *, agai
     known: dict[str, PrivacyEvent | None] = {}
     for number, steps in enumerate(plans.values()):
         for step in steps:
-            if step.section not in _CHARGED:
+            if not COMMANDS[step.command].may_charge:
                 continue
             name = f"{step.section} {json.dumps(dict(step.params), sort_keys=True)}"
             if name not in known:

@@ -190,7 +190,7 @@ def _confirmed(
 
 def _model(signed: TensorArtifact) -> InputRef:
     """The model that a client's signature of the survivor list is about."""
-    models = [reference for reference in signed.metadata.inputs if reference.role == "model"]
+    models = signed.metadata.inputs_as("model")
     if len(models) != 1 or models[0].sha256 is None:
         raise InputError(f"{signed.path} does not name the model of its round. Get it again.")
     return models[0]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from artifacts.disclosures import COUNTS
 from artifacts.errors import InputError, VerificationError
 from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
@@ -71,7 +72,7 @@ def mask(
     about = member.about(
         "secagg-masked", "mask", session.round, session.reference, *_inputs(source, member),
         params={"peers": sorted(received), "step": ring.step, "most": ring.most, "encoding": encoding},
-        privacy=source.metadata.privacy, disclosures=tuple(sorted(stated - {"local_steps", "num_examples"})),
+        privacy=source.metadata.privacy, disclosures=tuple(sorted(stated - COUNTS)),
     )  # fmt: skip
     simulation = about.simulation or source.metadata.simulation
     about = replace(about, versions=versions("cryptography", "numpy"), simulation=simulation)
@@ -224,6 +225,8 @@ def noise_of(params: DeltaEncoding) -> Noise:
 def _inputs(source: TensorArtifact, member: Member) -> list[InputRef]:
     """The model by its digest, the private file by a commitment."""
     context = {"stage": "secagg", "client": member.name, "round": source.metadata.round}
-    models = [reference for reference in source.metadata.inputs if reference.role == "model"]
     kind = source.metadata.kind
-    return [*models, commit(member.key, role=kind, kind=kind, sha256=source.sha256, context=context)]
+    return [
+        *source.metadata.inputs_as("model"),
+        commit(member.key, role=kind, kind=kind, sha256=source.sha256, context=context),
+    ]

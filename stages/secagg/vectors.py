@@ -104,7 +104,7 @@ class Vectors:
 
     def _check_like(self, artifact: TensorArtifact, client: str) -> None:
         path, params = artifact.path, artifact.metadata.params
-        models = [reference for reference in artifact.metadata.inputs if reference.role == "model"]
+        models = artifact.metadata.inputs_as("model")
         stated = {name: params.get(name) for name in _AGREED}
         stated |= {"inputs": models, "shapes": {spec.name: spec.shape for spec in artifact.specs}}
         stated["private"] = bool(artifact.metadata.privacy)

@@ -21,6 +21,7 @@ from artifacts.formats import any_file, tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.identity import keys
 from artifacts.identity.keys import Key
+from artifacts.kinds import KINDS
 from artifacts.ledgers import lineage
 from artifacts.ledgers.gate import destination
 from artifacts.metadata import Metadata
@@ -167,7 +168,7 @@ def _about(
         stated |= {"derived_images", "class_set"}
         stated |= {"real_image_init"} if params.init == "real" else set()
         stated |= {"num_examples"} if params.tell_examples else set()
-        stated |= set(before.metadata.disclosures) - {"num_examples", "radius", "layer_norms"} if before else set()
+        stated |= set(before.metadata.disclosures) - KINDS["surrogate"].disclosed_beside if before else set()
         if isinstance(params, FedLapEncoding):
             stated |= {"radius"} if params.begin == "model" else set()
             stated |= {"layer_norms"} if params.calibrate else set()

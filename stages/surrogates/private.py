@@ -52,7 +52,7 @@ class PrivateSurrogate:
             mechanism_of(params, params.batch_size).check_dimension(_dimension(params, module, shape))
         except ValueError as error:
             raise UsageError(f"differential privacy: {error}.") from error
-        data = [str(reference.sha256) for reference in metadata.inputs if reference.role == "data"]
+        data = metadata.digests_of("data")
         context = training_context(metadata)
         return cls(params, reserve(key, context=context, data=data, events=[event], beside=beside), tuple(earlier))
 

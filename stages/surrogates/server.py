@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from artifacts.errors import InputError, UsageError
 from artifacts.formats import any_file, tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
-from artifacts.kinds import Custody
+from artifacts.kinds import KINDS, Custody
 from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
 from artifacts.places import is_leaving
@@ -330,4 +330,4 @@ def _check_finite(weights: Mapping[str, torch.Tensor]) -> None:
 def _stated(sources: Sequence[TensorArtifact]) -> tuple[str, ...]:
     """What the sets disclosed goes into the model, but for the numbers that are beside them."""
     stated = {name for source in sources for name in source.metadata.disclosures}
-    return tuple(sorted(stated - {"num_examples", "radius", "layer_norms"}))
+    return tuple(sorted(stated - KINDS["surrogate"].disclosed_beside))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from artifacts.disclosures import COUNTS
 from artifacts.errors import InputError, UsageError
 from artifacts.formats import any_file, tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
@@ -148,7 +149,7 @@ class Outgoing:
         """The private input is named by a commitment under the client's key; what leaves without noise is declared."""
         about, round = self.change.metadata, round_of(self.start) + 1
         # What the update itself discloses without noise; counts leave only where they are asked for.
-        beside = set(about.disclosures) - {"local_steps", "num_examples"}
+        beside = set(about.disclosures) - COUNTS
         context = {"stage": "encode", "client": self.client, "round": round, "params": params.to_json()}
         return Metadata(
             kind=params.kind,
@@ -208,7 +209,7 @@ def _counts(update: TensorArtifact, names: list[str]) -> dict[str, int]:
 
 def _read_previous(state: TensorArtifact, previous: Path | None) -> TensorArtifact | None:
     """The state that the new one was computed from, as the new one itself names it."""
-    wanted = next((r.sha256 for r in state.metadata.inputs if r.role == "state"), None)
+    wanted = next(iter(state.metadata.digests_of("state")), None)
     if previous is None:
         if wanted is not None:
             raise UsageError(f"{state.path} changes an earlier state: give that one with --previous.")

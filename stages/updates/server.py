@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from artifacts.disclosures import COUNTS
 from artifacts.errors import InputError, UsageError
 from artifacts.formats import any_file, tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
@@ -89,7 +90,7 @@ def average(
         params={**(network_params(start.metadata.params) if kind == "model" else {}), **params.to_json()},
         inputs=(lineage.by_digest(start, "model"), *gathered.references),
         privacy=events_of(gathered.events),
-        disclosures=tuple(sorted(gathered.disclosures - {"num_examples", "local_steps"})),
+        disclosures=tuple(sorted(gathered.disclosures - COUNTS)),
         simulation=gathered.simulation,
         # Under noise nothing shows which messages there were, not even of what kind.
         **(made_by([], "scipy") if params.noised else made_by([reference.kind for reference in gathered.references])),

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fedsynth_cli.commands import COMMANDS
+from fedsynth_cli.command_list import COMMANDS
 
 HEAVY = ("torch", "torchvision", "opacus", "diffusers", "pyarrow", "matplotlib", "sklearn", "cryptography")
 

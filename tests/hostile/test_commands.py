@@ -23,7 +23,7 @@ import command_server
 import pytest
 
 from fedsynth_cli.app import run as run_command_line
-from fedsynth_cli.commands import COMMANDS
+from fedsynth_cli.command_list import COMMANDS
 
 SECONDS, WAIT, MEMORY = 5, 30, 2**30
 LINES = runpy.run_path(str(Path(__file__).with_name("lines.py")))["LINES"]

@@ -7,8 +7,9 @@ import pytest
 from artifacts.errors import InputError
 from artifacts.storage import remote
 from artifacts.storage.remote import Remote
-from fedsynth_cli.commands import COMMANDS, GROUPS, load
-from fedsynth_cli.urls import AT_HOME, is_path, use_of
+from fedsynth_cli.command_list import COMMANDS
+from fedsynth_cli.commands import load
+from fedsynth_cli.urls import is_path, use_of
 
 
 @pytest.mark.parametrize(
@@ -111,8 +112,8 @@ def test_every_path_of_every_command_is_known_to_be_read_or_written():
             "error_out",
     }  # fmt: skip
     local, found = {"key", "curve", "root"}, {}
-    for name in COMMANDS:
-        if name not in AT_HOME | GROUPS:
+    for name, command in COMMANDS.items():
+        if not (command.at_home or command.subcommands):
             module = __import__(f"fedsynth_cli.commands.{name.replace('-', '_')}", fromlist=["x"])
             function = getattr(module, name.replace("-", "_"))
             hints = typing.get_type_hints(function, include_extras=True)
