@@ -28,7 +28,9 @@ class Command:
     `client_sends` and `server_sends` are the kinds of file that leave by it, under its second word as their method.
     `made_again_by` makes a file of it again, for a replay. `names` are the roles of the inputs that such a file names,
     in order, with `|` between alternatives; of `encode` the method says them. `libraries` are those whose versions are
-    in a file that no replay gives again.
+    in a file that no replay gives again. `several_by` performs several of its steps at once, those that agree in the
+    first input and in all parameters, of which `several` says how many: its argument is the list of what
+    `performed_by` would be called with.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Command:
     made_again_by: str | None = None
     names: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    several_by: str | None = None
+    several: str | None = None
 
     @property
     def stage(self) -> str:
@@ -102,6 +106,8 @@ COMMANDS: dict[str, Command] = {
             declared=ALGORITHMS,
             may_charge=True,
             made_again_by=f"{_AGAIN}:train_client_again",
+            several_by="stages.train_client:train_together",
+            several="together",
         ),
         Command(
             name="encode",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from artifacts.errors import InputError, UsageError
 from artifacts.formats import any_file, tensors_file
@@ -27,10 +27,11 @@ from stages.models.file import check_images_fit, network_of, read_fitting, read_
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from stages.execution.torch_setup import Device
     from stages.methods.local_training import LocalResult
+    from stages.methods.stacked_training import ClientTask
 
 
 def train_client(
@@ -55,6 +56,87 @@ def train_client(
     first round, and write it to `state_out`. Under differential privacy `key` is the client's, by default that of the
     folder written to, and the round is charged to the ledger beside it.
     """
+    round = _round(
+        model, data, out, params=params, seed=seed, client=client, state=state, server_state=server_state,
+        state_out=state_out, key=key, device=device, force=force,
+    )  # fmt: skip
+    training = next(round)
+    if params.together is None:
+        return _ended(round, training.alone(_teller(report)))
+    return _ended(round, _stacked([training], _teller(report))[0])
+
+
+def train_together(calls: Sequence[Mapping[str, Any]]) -> list[Summary]:
+    """Several calls of `train_client` with one model and the same parameters, of which `together` is one; at most so
+    many are trained at once. The files are those of single calls."""
+    rounds = [_round(**call) for call in calls]
+    trainings = [next(round) for round in rounds]
+    done: dict[int, Summary] = {}
+    places = calls[0]["params"].together
+    for size in {training.filled for training in trainings}:
+        alike = [number for number, training in enumerate(trainings) if training.filled == size]
+        for first in range(0, len(alike), places):
+            some = alike[first : first + places]
+            for number, result in zip(some, _stacked([trainings[i] for i in some]), strict=True):
+                done[number] = _ended(rounds[number], result)
+    return [done[number] for number in range(len(calls))]
+
+
+@dataclass(frozen=True)
+class _Training:
+    """A round that is ready to be trained: `alone` does it; `task` is for a training with those of others."""
+
+    module: nn.Module
+    params: LocalTraining
+    round: int
+    alone: Callable[[Callable[[int, int, Tensor | None], None]], LocalResult]
+    task: ClientTask | None = None
+    filled: int = 0
+
+
+def _stacked(
+    trainings: Sequence[_Training], report: Callable[[int, int, Tensor | None], None] = lambda *_: None
+) -> list[LocalResult]:
+    from stages.methods.stacked_training import train_stacked
+
+    first = trainings[0]
+    assert first.params.together is not None
+    try:
+        return train_stacked(
+            first.module, [training.task for training in trainings if training.task is not None],
+            places=first.params.together, rows=first.filled, params=first.params, round=first.round, report=report,
+        )  # fmt: skip
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"--together: torch cannot stack this network ({reason}). Leave it out.") from error
+
+
+def _ended(round: Generator[_Training, LocalResult, Summary], result: LocalResult) -> Summary:
+    """What a round makes of the result of its training."""
+    try:
+        round.send(result)
+    except StopIteration as end:
+        summary: Summary = end.value
+        return summary
+    raise AssertionError("a round has one training")
+
+
+def _round(
+    model: Path,
+    data: Sequence[Path],
+    out: Path,
+    *,
+    params: LocalTraining,
+    seed: int,
+    client: str | None = None,
+    state: Path | None = None,
+    server_state: Path | None = None,
+    state_out: Path | None = None,
+    key: Path | None = None,
+    device: Device = "auto",
+    force: bool = False,
+) -> Generator[_Training, LocalResult, Summary]:
+    """The round up to its training, which is handed out; sent the result, it writes the files."""
     prepare(out, "private")
     _check_states(params, state, server_state, state_out)
     if state_out is not None:
@@ -110,6 +192,13 @@ def train_client(
             refuse_pieces(module.train())
         except ValueError as error:
             raise UsageError(f"--micro-batch: {error}.") from error
+    if params.together is not None:
+        from stages.methods.stacked_training import refuse_stack
+
+        try:
+            refuse_stack(module)
+        except ValueError as error:
+            raise UsageError(f"--together: {error}.") from error
     private = None
     ways: dict[str, list[str]] = {}
     if isinstance(params, BatchTraining) and params.is_private:
@@ -132,6 +221,7 @@ def train_client(
         seed_of = stream_seed(seed, stage="train-client", client=name, round=round, of=of)
         return torch.Generator(home).manual_seed(seed_of)
 
+    task, filled = None, 0
     if private is not None:
         total, steps = private.steps, private.gradients(module, pixels, classes, units)
     else:
@@ -140,19 +230,27 @@ def train_client(
         total = params.num_steps([len(dataset.content) for dataset in datasets])
         size = params.num_in_batch(len(labels))
         rows = batches(size, len(labels), total, generator("batches", torch.device("cpu")), where)
+        if params.together is not None:
+            from stages.methods.stacked_training import ClientTask, filled_size
+
+            task, filled = ClientTask(pixels, classes, rows, total), filled_size(len(labels), size)
         steps = batch_gradients(
             module, pixels, classes, rows, generator("dropout", where),
             micro_batch=params.micro_batch, precision=params.precision,
         )  # fmt: skip
-    result = train_locally(
-        module,
-        steps,
-        total=total,
-        params=params,
-        algorithm=params.client(trained(module), _on(where, mine), _on(where, theirs)),
-        round=round,
-        report=_teller(report),
-    )
+
+    def alone(report: Callable[[int, int, Tensor | None], None]) -> LocalResult:
+        return train_locally(
+            module,
+            steps,
+            total=total,
+            params=params,
+            algorithm=params.client(trained(module), _on(where, mine), _on(where, theirs)),
+            round=round,
+            report=report,
+        )
+
+    result = yield _Training(module, params, round, alone, task, filled)
     if private is None:
         if not _is_finite(result.update, result.state):
             result = _unmoved(result, mine)

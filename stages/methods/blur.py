@@ -12,20 +12,28 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from stages.methods.sam import total_norm
+from stages.methods.sam import along, stacked_norms, total_norm
 
 
 class UpdatePenalty:
-    """Made at the round's start, whose weights are w₀. `weight` is λ, `bound` is S."""
+    """Made at the round's start, whose weights are w₀. `weight` is λ, `bound` is S.
 
-    def __init__(self, named: Mapping[str, nn.Parameter], *, weight: float, bound: float) -> None:
+    With `stacked` the first dimension of every weight counts clients, and the bound is one for each of them.
+    """
+
+    def __init__(
+        self, named: Mapping[str, nn.Parameter], *, weight: float, bound: float, stacked: bool = False
+    ) -> None:
         self._start = {name: parameter.detach().clone() for name, parameter in named.items()}
-        self._weight, self._bound = weight, bound
+        self._weight, self._bound, self._stacked = weight, bound, stacked
 
     def correct(self, named: Mapping[str, nn.Parameter]) -> None:
         """g ← g + λ(w − w₀) if ‖w − w₀‖ > S. After the algorithm's own correction: that is no part of the penalty."""
         moved = {name: named[name].detach() - start for name, start in self._start.items()}
-        if total_norm(list(moved.values())) <= self._bound:
+        if self._stacked:
+            beyond = (stacked_norms(list(moved.values())) > self._bound).float()
+            moved = {name: change * along(beyond, change) for name, change in moved.items()}
+        elif total_norm(list(moved.values())) <= self._bound:
             return
         for name, change in moved.items():
             gradient = named[name].grad

@@ -11,7 +11,7 @@ penalty on the update, momentum and weight decay come after it, at w, and play n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -48,6 +48,32 @@ def uphill(
     if adaptive:
         return [torch.addcmul(w, w.abs(), s, value=factor) for w, s in zip(weights, scaled, strict=True)]
     return [torch.add(w, g, alpha=factor) for w, g in zip(weights, scaled, strict=True)]
+
+
+@torch.no_grad()
+def uphill_stacked(
+    weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], rho: float, *, adaptive: bool = False
+) -> dict[str, Tensor]:
+    """The same for several networks, whose tensors are stacked: a norm for each."""
+    scaled = {name: weights[name].abs() * g for name, g in gradients.items()} if adaptive else dict(gradients)
+    norms = stacked_norms(list(scaled.values()))
+    factors = torch.where(norms > 0, rho / norms, 0.0)
+    return {
+        name: weights[name] + (weights[name].abs() * part if adaptive else part) * along(factors, part)
+        for name, part in scaled.items()
+    }
+
+
+def stacked_norms(tensors: Sequence[Tensor]) -> Tensor:
+    """The length of all tensors as one vector, for each index of their first dimension."""
+    parts = [torch.linalg.vector_norm(tensor.flatten(1), dim=1) for tensor in tensors]
+    norms: Tensor = torch.linalg.vector_norm(torch.stack(parts, dim=1), dim=1)
+    return norms
+
+
+def along(factors: Tensor, tensor: Tensor) -> Tensor:
+    """One number for each index of the first dimension, in a form that multiplies the tensor."""
+    return factors.view(-1, *(1 for _ in tensor.shape[1:]))
 
 
 def total_norm(tensors: Sequence[Tensor]) -> float:

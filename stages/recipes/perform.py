@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,19 @@ _NAMES = {"as": "result"}  # an option whose name is a word of Python
 
 def perform(step: Step, root: Path) -> Summary:
     """Run one step in the run folder `root`. Outputs that a killed step left half done are replaced."""
+    return performer(COMMANDS[step.command].performed_by)(**_arguments(step, root))
+
+
+def perform_several(steps: Sequence[Step], root: Path) -> list[Summary]:
+    """Run steps that their command can do at once."""
+    several_by = COMMANDS[steps[0].command].several_by
+    if len(steps) == 1 or several_by is None:
+        return [perform(step, root) for step in steps]
+    found: list[Summary] = named(several_by)([_arguments(step, root) for step in steps])
+    return found
+
+
+def _arguments(step: Step, root: Path) -> dict[str, Any]:
     command = COMMANDS[step.command]
     function = performer(command.performed_by)
     takes = inspect.signature(function).parameters
@@ -31,7 +44,7 @@ def perform(step: Step, root: Path) -> Summary:
     else:
         facts = named(command.facts_from)(root / step.inputs[0]) if command.facts_from is not None else None
         arguments["params"] = parameters(step, facts)
-    return function(**arguments, out=root / (step.out_folder or step.out), force=True)
+    return {**arguments, "out": root / (step.out_folder or step.out), "force": True}
 
 
 def _inputs(step: Step, root: Path, takes: Mapping[str, inspect.Parameter]) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from artifacts.errors import InputError, UsageError
 from artifacts.formats.plain_data import dump_yaml, parse_yaml, read_json, read_mapping
 from artifacts.places import RunFolder
 from artifacts.writing import atomic, locks, scratch
+from stages.catalogue import COMMANDS
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.workers import Workers
 from stages.recipes.fit import check_fit
-from stages.recipes.perform import perform
+from stages.recipes.perform import perform, perform_several
 from stages.recipes.phases import plateau_of, resolved, waits
 from stages.recipes.plan import check, partition_step, plan
 from stages.recipes.recipe import Recipe
@@ -110,21 +111,28 @@ def _execute(steps: list[Step], root: Path, pool: Workers, finished: Callable[[S
     began: dict[int, float] = {}
     while queue.left:
         for worker in pool.idle(queue.left):
-            step = queue.take(worker.known)
-            if step is not None:
-                worker.known.add(step.owner)
-                began[id(step)] = time.monotonic()
-                worker.start(step, (perform, (step, root)))
+            some = queue.take(worker.known)
+            if some:
+                worker.known |= {step.owner for step in some}
+                began[id(some[0])] = time.monotonic()
+                worker.start(some, (perform_several, (some, root)))
         worker = pool.next_finished()
-        step = worker.task
+        done: list[Step] = worker.task
         worker.finish()
-        finished(step, time.monotonic() - began[id(step)])
-        queue.finished(step)
+        seconds = time.monotonic() - began[id(done[0])]
+        for step in done:
+            finished(step, seconds / len(done))
+            queue.finished(step)
 
 
 def is_done(step: Step, root: Path) -> bool:
     """Files are written whole or not at all: a step whose outputs exist is done."""
     return all((root / name).exists() for name in step.outputs)
+
+
+def _go_together(one: Step, other: Step) -> bool:
+    """Whether they differ in their owners' files alone."""
+    return (one.command, one.inputs[:1], one.params) == (other.command, other.inputs[:1], other.params)
 
 
 class _Queue:
@@ -142,12 +150,20 @@ class _Queue:
         self._number = {id(step): number for number, step in enumerate(steps)}
         self.left = len(steps)
 
-    def take(self, known: set[str]) -> Step | None:
-        """The first ready step, or one of the first few whose owner's data the worker has decoded already."""
+    def take(self, known: set[str]) -> list[Step]:
+        """The first ready step, or one of the first few whose owner's data the worker has decoded already; and with it
+        those that its command does at once. None where nothing is ready."""
         if not self._ready:
-            return None
+            return []
         position = next((i for i, n in enumerate(self._ready[:32]) if self._steps[n].owner in known), 0)
-        return self._steps[self._ready.pop(position)]
+        first = self._steps[self._ready.pop(position)]
+        most = first.params.get(COMMANDS[first.command].several or "") or 1
+        alike = [n for n in self._ready if most > 1 and _go_together(first, self._steps[n])]
+        own = [n for n in alike if self._steps[n].owner in known]
+        chosen = [*own, *(n for n in alike if n not in own)][: most - 1]
+        for number in chosen:
+            self._ready.remove(number)
+        return [first, *(self._steps[n] for n in sorted(chosen))]
 
     def finished(self, step: Step) -> None:
         self.left -= 1

@@ -13,6 +13,7 @@ NAMES = (
     "rounds", "artifact_files", "audit_speed", "aggregate_memory", "streamed_memory", "command_start",
     "private_generator_step", "clipped_gradient", "plugin_layers", "sam_step", "surrogate_step", "secure_aggregation",
     "tofu_encoding", "tofu_files", "tofu_baselines", "fashion_accuracy", "fashion_fedssyn", "fashion_surrogates",
+    "together", "dp_fedsam",
 )  # fmt: skip
 # Several seconds each, even in their smallest form.
 LONG = {

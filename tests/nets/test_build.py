@@ -17,6 +17,7 @@ from stages.nets.lenet5 import lenet5
 from stages.nets.params import InputShape
 from stages.nets.resnet18 import resnet18
 from stages.nets.small import mlp, softmax
+from stages.nets.strided import strided
 from stages.nets.vgg import vgg11, vgg13
 from stages.registry import NETWORKS
 
@@ -31,6 +32,7 @@ CONSTRUCTORS = {
     "vgg13": vgg13,
     "resnet18": resnet18,
     "emnist-cnn": emnist_cnn,
+    "strided": lambda shape: strided(shape, 8),
 }
 
 

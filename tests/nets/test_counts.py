@@ -74,6 +74,8 @@ COUNTS = [
      conv(5, 1, 32) + conv(5, 32, 64) + linear(64 * 7 * 7, 512) + linear(512, 10), 1_663_370),  # McMahan et al.
     ("emnist-cnn", MNIST, 62, {},
      conv(5, 1, 32) + conv(5, 32, 64) + linear(64 * 7 * 7, 512) + linear(512, 62), 1_690_046),
+    ("strided", MNIST, 10, {}, conv(5, 1, 8) + conv(5, 8, 16) + linear(16 * 4 * 4, 10), 5_994),
+    ("strided", CIFAR, 10, {"width": 4}, conv(5, 3, 4) + conv(5, 4, 8) + linear(8 * 5 * 5, 10), 3_122),
 ]  # fmt: skip
 
 
@@ -104,6 +106,8 @@ SHAPES = [
     ("resnet18", (1, 5, 3), 512),
     ("emnist-cnn", MNIST, 512),
     ("emnist-cnn", (3, 9, 4), 512),
+    ("strided", MNIST, 16 * 4 * 4),
+    ("strided", (3, 13, 20), 16 * 1 * 2),
 ]
 
 
@@ -130,6 +134,7 @@ def test_embedding_and_logits(arch, image, length):
         ("vgg11", (3, 32, 31), {}, "vgg11 takes images of at least 32x32 pixels, found 32x31"),
         ("vgg13", MNIST, {}, "vgg13 takes images of at least 32x32 pixels, found 28x28"),
         ("emnist-cnn", (1, 3, 8), {}, "emnist-cnn takes images of at least 4x4 pixels, found 3x8"),
+        ("strided", (1, 13, 12), {}, "strided takes images of at least 13x13 pixels, found 13x12"),
     ],
 )
 def test_images_too_small_are_refused(arch, image, size, message):
@@ -148,6 +153,7 @@ def test_images_too_small_are_refused(arch, image, size, message):
         ("vgg13", CIFAR, ["logits"]),
         ("resnet18", DIGITS, ["logits"]),
         ("emnist-cnn", MNIST, ["fc1", "logits"]),
+        ("strided", MNIST, ["logits"]),
     ],
 )
 def test_the_classifier_is_found_by_name(arch, image, layers):

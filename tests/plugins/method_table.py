@@ -24,6 +24,7 @@ NETWORKS = {
     "`mlp`": ({"arch": "mlp", "width": 8}, 16),
     "`convnet`": ({"arch": "convnet", "width": 8, "depth": 2}, 16),
     "`emnist-cnn`": ({"arch": "emnist-cnn"}, 16),
+    "`strided`": ({"arch": "strided"}, 16),
     "`lenet5`": ({"arch": "lenet5"}, 32),
     "`vgg11`": ({"arch": "vgg11"}, 32),
     "`resnet18`": ({"arch": "resnet18"}, 16),

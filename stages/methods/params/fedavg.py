@@ -18,5 +18,6 @@ class FedAvgTraining(BatchTraining):
     record_dp: ClassVar[bool] = True
     client_noise: ClassVar[bool] = True
     additive: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
 
     algorithm: Literal["fedavg"] = hyper("fedavg", "fedavg: local SGD.")

@@ -24,6 +24,7 @@ class FedProxTraining(BatchTraining):
     record_dp: ClassVar[bool] = True
     client_noise: ClassVar[bool] = True
     additive: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
 
     algorithm: Literal["fedprox"] = hyper("fedprox", "fedprox: with a proximal term.")
     mu: float = hyper(

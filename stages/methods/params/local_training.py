@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from stages.hyperparameters import By, When, hyper
-from stages.methods.params.record_privacy import Effort, RoundPrivacy
+from stages.methods.params.record_privacy import EFFORT, Effort, RoundPrivacy
 from stages.methods.params.schedule import RateSchedule
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class LocalTraining(RoundPrivacy, Effort, RateSchedule):
     """The uniform mean of the updates is all that the server needs: secure aggregation may hide the single ones."""
     rule: ClassVar[str] = "mean"
     """The rule of `aggregate` that its messages are for."""
+    stacks: ClassVar[bool] = False
+    """What it adds to a gradient is made weight by weight, and it keeps nothing: clients may be trained together."""
     states_counts: ClassVar[tuple[str, ...]] = ()
     """Counts that its messages must state, by the parameter of `encode` that does so."""
 
@@ -61,12 +63,38 @@ class LocalTraining(RoundPrivacy, Effort, RateSchedule):
         when=When("--sam-rho", lambda params: params.sam_rho is not None),
     )
 
+    together: int | None = hyper(
+        None,
+        "Clients that are trained at once, their weights stacked: faster for small networks and many clients. `run` "
+        "fills the places; alone, a client takes the time of all of them. The last bits differ from a training without "
+        "it, and from one with another number, but not by the other clients.",
+        panel=EFFORT,
+    )
+
     def check(self) -> None:
         super().check()
+        self._check_together()
         self.require(self.weight_decay >= 0, "weight_decay", "0 or more")
         self.require(self.sam_rho is None or self.sam_rho > 0, "sam_rho", "above 0, or absent to turn it off")
         if self.is_private:
             self._check_private()
+
+    def _check_together(self) -> None:
+        if self.together is None:
+            return
+        self.require(self.together >= 2, "together", "at least 2, or absent")
+        if not self.stacks:
+            from stages.registry import ALGORITHMS
+
+            self.require(False, "algorithm", f"one of {', '.join(ALGORITHMS.having('stacks'))} with --together")
+        others = {
+            "--noise-multiplier or --target-epsilon": self.is_private,
+            "--micro-batch": self.micro_batch is not None,
+            "--precision": self.precision is not None,
+        }
+        for flag, given in others.items():
+            if given:
+                raise ValueError(f"--together {self.together} does not go with {flag}: leave out one of the two")
 
     def _check_private(self) -> None:
         if not self.record_dp:
@@ -107,7 +135,7 @@ class LocalTraining(RoundPrivacy, Effort, RateSchedule):
         """Why the algorithm cannot train a network of these parameters, with the remedy; None where it can."""
         return None
 
-    def penalty(self, named: Mapping[str, nn.Parameter]) -> UpdatePenalty | None:  # noqa: ARG002
+    def penalty(self, named: Mapping[str, nn.Parameter], *, stacked: bool = False) -> UpdatePenalty | None:  # noqa: ARG002
         """BLUR's penalty on the update of a round that begins with these weights; None where there is none."""
         return None
 
@@ -188,9 +216,9 @@ class BatchTraining(LocalTraining):
     def optimiser(self) -> dict[str, float]:
         return {**super().optimiser(), "momentum": self.momentum}
 
-    def penalty(self, named: Mapping[str, nn.Parameter]) -> UpdatePenalty | None:
+    def penalty(self, named: Mapping[str, nn.Parameter], *, stacked: bool = False) -> UpdatePenalty | None:
         if self.update_bound is None:
             return None
         from stages.methods.blur import UpdatePenalty
 
-        return UpdatePenalty(named, weight=self.update_penalty, bound=self.update_bound)
+        return UpdatePenalty(named, weight=self.update_penalty, bound=self.update_bound, stacked=stacked)
