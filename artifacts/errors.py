@@ -12,6 +12,8 @@ class FedsynthError(Exception):
     exit_code = 3
     # Whether the command has printed its result, which says the same: with --json there is one object on stdout.
     is_reported = False
+    # The same as lines for a person: what is wrong, rows of a name and a reason, what to do.
+    table: tuple[str, tuple[tuple[str, str], ...], str] | None = None
 
 
 class UsageError(FedsynthError):

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import click
@@ -21,6 +22,7 @@ from fedsynth_cli.urls import refuse_at_home
 from stages.plugins import using
 
 INTERRUPTED = 130
+_WIDEST_NAME = 40
 _COMPLETION = "_FEDSYNTH_COMPLETE"  # set by the shell's completion script
 
 
@@ -111,7 +113,7 @@ def run(arguments: list[str] | None = None) -> int:
     except FedsynthError as error:
         if os.environ.get("FEDSYNTH_DEBUG"):
             raise
-        return _fail(str(error), error.exit_code, as_json and not error.is_reported)
+        return _fail(str(error), error.exit_code, as_json and not error.is_reported, _lines(error))
     except OSError as error:
         if os.environ.get("FEDSYNTH_DEBUG"):
             raise
@@ -130,9 +132,21 @@ def _reader_left() -> bool:
     return os.path.sameopenfile(sys.stdout.fileno(), os.open(os.devnull, os.O_WRONLY))
 
 
-def _fail(text: str, code: int, as_json: bool) -> int:
+def _lines(error: FedsynthError) -> list[str]:
+    """What the error says as lines, where it has a table; else none."""
+    if error.table is None:
+        return []
+    head, rows, remedy = error.table
+    wide = min(max(len(name) for name, _ in rows), _WIDEST_NAME)
+    return [head, *(f"  {name:<{wide}}  {why}" for name, why in rows), *([remedy] if remedy else [])]
+
+
+def _fail(text: str, code: int, as_json: bool, lines: Sequence[str] = ()) -> int:
     """Say what went wrong on stderr; a pipeline that asked for JSON gets it on stdout as well."""
-    complain(f"fedsynth: {text}")
+    first, *others = lines or [text]
+    complain(f"fedsynth: {first}")
+    for line in others:
+        complain(line)
     if as_json:
         sys.stdout.write(shown_json(json.dumps({"error": text, "code": code}, ensure_ascii=False)) + "\n")
     return code

@@ -21,7 +21,9 @@ def named(names: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except FedsynthError as error:
-        raise type(error)(renamed(str(error))) from error
+        again = type(error)(renamed(str(error)))
+        again.table = error.table
+        raise again from error
     finally:
         _NAMES.reset(token)
 

@@ -6,6 +6,7 @@ differently would train one model on two meanings.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,19 +14,25 @@ from pathlib import Path
 import numpy as np
 
 from artifacts.errors import InputError, UsageError
+from artifacts.identity import keys
 from artifacts.kinds import Custody
 from artifacts.metadata import Metadata
-from artifacts.places import PRIVATE, client_of
+from artifacts.places import PRIVATE, Place, client_of
 from artifacts.publish import prepare
+from stages.data.conform import Form
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages
+from stages.data.labelled_folder import LabelledScans, load_labelled
+from stages.data.medical import ScanReading
 from stages.data.params import Fit
 from stages.data.schema import Schema, read_schema, schema_like
-from stages.data.sources import load
+from stages.data.sources import Source, load
 from stages.execution.progress import Summary
 from stages.execution.versions import versions
 from stages.privacy.events import PrivacyEvent, distinct
+from stages.words import counted
 
+_log = logging.getLogger("fedsynth")
 _PUBLIC = "public"
 _RECORDS = ("partition", "ingest")  # the stages whose rows are the records themselves
 
@@ -42,6 +49,8 @@ class Reading:
     label_column: str | None = None
     unit_column: str | None = None
     skip_bad: bool = False
+    labels: Path | None = None
+    scans: ScanReading = ScanReading()
 
 
 def ingest(
@@ -67,13 +76,17 @@ def ingest(
         raise UsageError("--like and --schema both say what the classes are: give one.")
     given = like or schema
     fixed = None if given is None else schema_like(given) if like is not None else read_schema(given)
-    loaded = load(
-        source, image_size=_size(reading, fixed), fit=reading.fit or "stretch", channels=reading.channels,
-        bits=reading.bits, image_column=reading.image_column, label_column=reading.label_column,
-        unit_column=reading.unit_column, skip_bad=reading.skip_bad,
-    )  # fmt: skip
-    past = _past(loaded.origins, custody, source)
-    found = loaded.train
+    origins: tuple[Metadata, ...] = ()
+    text = 0
+    if reading.labels is not None:
+        read = _labelled(source, out, reading, fixed)
+        found, left_out_paths, text = read.content, read.left_out, read.text_not_said
+    else:
+        if reading.scans != ScanReading():
+            raise UsageError("--window, --slices and --blank are for scans with a CSV of labels: give --labels.")
+        loaded = _loaded(source, reading, fixed)
+        found, left_out_paths, origins = loaded.train, loaded.left_out, loaded.origins
+    past = _past(origins, custody, source)
     content = LabelledImages(found.images, found.labels, found.class_names, units=found.units)
     if fixed is not None:
         content = _fitted(content, fixed, source, str(given))
@@ -82,18 +95,62 @@ def ingest(
         inputs=(fixed.reference,) if fixed is not None else (), versions=versions("numpy", "pyarrow", "pillow"),
     )  # fmt: skip
     save_dataset(out, content, metadata, force=force)
-    left_out = {"left_out": [str(path) for path in loaded.left_out]} if reading.skip_bad else {}
+    left_out = {"left_out": [str(path) for path in left_out_paths]} if reading.skip_bad else {}
+    if text:
+        _log.warning(
+            "warning: %s does not say whether text is burnt into its pixels. Look at the images before you train on "
+            "them; --blank makes a part of every one black.", counted(text, "DICOM or NIfTI file"),
+        )  # fmt: skip
     return {
-        "out": str(out), "custody": custody, "examples": len(content), "classes": len(content.class_names), **left_out,
+        "out": str(out), "custody": custody, "examples": len(content), "classes": len(content.class_names),
+        **({} if content.units is None else {"people": int(content.units.max()) + 1}), **left_out,
     }  # fmt: skip
 
 
+def _loaded(source: str, reading: Reading, fixed: Schema | None) -> Source:
+    return load(
+        source, image_size=_size(reading, fixed), fit=reading.fit or "stretch", channels=_channels(reading, fixed),
+        bits=reading.bits, image_column=reading.image_column, label_column=reading.label_column,
+        unit_column=reading.unit_column, skip_bad=reading.skip_bad,
+    )  # fmt: skip
+
+
+def _labelled(source: str, out: Path, reading: Reading, fixed: Schema | None) -> LabelledScans:
+    """A folder whose classes are in a CSV. The client's key hides the order of people; in public there are none."""
+    folder, place = Path(source), Place.of(out)
+    if not folder.is_dir():
+        raise InputError(f"{source}: --labels goes with a folder of images or scans, and there is none.")
+    if reading.image_column is not None:
+        raise UsageError("--image-column is for Parquet: the CSV has the column file.")
+    if place is not None and not place.key.exists():
+        raise UsageError(
+            "--labels needs the client's key, so that nothing is left of the order of people: make it with "
+            f"fedsynth keygen -o {place.key}."
+        )
+    size = _size(reading, fixed)
+    form = Form(
+        size=(size, size) if isinstance(size, int) else size, channels=_channels(reading, fixed),
+        fit=reading.fit or "stretch", bits=reading.bits, skip_bad=reading.skip_bad,
+    )  # fmt: skip
+    assert reading.labels is not None
+    return load_labelled(
+        folder, reading.labels, form, scans=reading.scans, key=keys.read(place.key) if place is not None else None,
+        label_column=reading.label_column or "label", unit_column=reading.unit_column,
+    )  # fmt: skip
+
+
+def _channels(reading: Reading, fixed: Schema | None) -> int | None:
+    return reading.channels or (None if fixed is None else fixed.shape[0])
+
+
 def _size(reading: Reading, fixed: Schema | None) -> int | tuple[int, int] | None:
-    """With --fit alone, the size that was agreed on."""
+    """As given; else the size that was agreed on."""
     if reading.bits is not None and not 1 <= reading.bits <= 16:
         raise UsageError(f"--bits must be from 1 to 16, found {reading.bits}.")
-    if reading.image_size is not None or reading.fit is None:
+    if reading.image_size is not None:
         return reading.image_size
+    if fixed is None and reading.fit is None:
+        return None
     if fixed is None:
         raise UsageError(
             "--fit says how images are resized: give --image-size, or --like or --schema, which say to what."

@@ -35,6 +35,14 @@ def audit(
         str | None,
         typer.Option(help="Fingerprint of the roster, compared by telephone or letter.", show_default=False),
     ] = None,
+    headers: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder of DICOM files: none of the names, ids, dates and other texts of their headers may be in "
+            "any file, private ones included.",
+            show_default=False,
+        ),
+    ] = None,
     replay: Annotated[
         bool, typer.Option("--replay", help="Compute what left again and compare bytes.", rich_help_panel=_REPLAY)
     ] = False,
@@ -116,8 +124,9 @@ def audit(
     with output.progress("audit") as report:
         cores = workers or os.cpu_count() or 1
         result = stage(
-            target, delta=delta, received=received or (), trust=trust, replay=options, workers=cores, report=report
-        )
+            target, delta=delta, received=received or (), trust=trust, replay=options, headers=headers, workers=cores,
+            report=report,
+        )  # fmt: skip
     output.result(result.to_json(), lambda console: _show(console, result))
     if (error := result.error) is not None:
         error.is_reported = True

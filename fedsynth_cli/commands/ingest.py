@@ -11,6 +11,8 @@ from fedsynth_cli.console import Output
 from fedsynth_cli.options import Force, Json, Out, Quiet
 from stages.data.params import Fit
 
+_SCANS = "Scans, and a CSV of labels"
+
 
 def ingest(
     source: Annotated[
@@ -33,13 +35,15 @@ def ingest(
     client: Annotated[
         str | None, typer.Option(help="The client's name, unless --out tells it.", show_default=False)
     ] = None,
-    image_size: Annotated[int | None, typer.Option(help="Height and width to resize to.", show_default=False)] = None,
+    image_size: Annotated[
+        int | None,
+        typer.Option(help="Height and width to resize to: those of --like or --schema if absent.", show_default=False),
+    ] = None,
     fit: Annotated[
         Fit | None,
         typer.Option(
-            help="Proportions of images that are resized: stretch changes them (the default with --image-size), crop "
-            "cuts off what is too long, pad puts black beside the image. Without --image-size: to the size of --like "
-            "or --schema.",
+            help="Proportions of images that are resized: stretch changes them (the default), crop cuts off what is "
+            "too long, pad puts black beside the image.",
             show_default=False,
         ),
     ] = None,
@@ -57,8 +61,8 @@ def ingest(
     unit_column: Annotated[
         str | None,
         typer.Option(
-            help="Parquet: the column that says whose a row is (a patient), for --unit person. It becomes numbers that "
-            "never leave.",
+            help="Parquet or --labels: the column that says whose a row is (a patient), for --unit person. It becomes "
+            "numbers that never leave.",
             show_default=False,
         ),
     ] = None,
@@ -66,10 +70,47 @@ def ingest(
         bool,
         typer.Option(
             "--skip-bad",
-            help="A folder: leave out files that are no image that can be read, and name them. How many there were "
+            help="Leave out files and rows that are no image that can be read, and name them. How many there were "
             "stays with the client.",
         ),
     ] = False,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="A CSV with the columns file and label (--label-column), for a folder of images, DICOM files or NIfTI "
+            "volumes without class folders. --unit-column may name another of its columns, or PatientID, which is read "
+            "from DICOM headers.",
+            show_default=False,
+            rich_help_panel=_SCANS,
+        ),
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CENTRE,WIDTH|file",
+            help="Which measured values are shown, from black to white: 40,400 for soft tissue in CT; file: as the "
+            "header of each scan says.",
+            show_default=False,
+            rich_help_panel=_SCANS,
+        ),
+    ] = None,
+    slices: Annotated[
+        str,
+        typer.Option(
+            metavar="middle|all|FROM:TO",
+            help="Which slices of a volume are images. What is in one file is one person's.",
+            rich_help_panel=_SCANS,
+        ),
+    ] = "middle",
+    blank: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOP,LEFT,HEIGHT,WIDTH",
+            help="Make this part of every scan black: text that is burnt into the pixels. May be given several times.",
+            show_default=False,
+            rich_help_panel=_SCANS,
+        ),
+    ] = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -81,14 +122,22 @@ def ingest(
 
     Into NAME/private/ for a client's data; into public/ for the test set that everybody may see.
 
-    Example: fedsynth ingest scans/ --like public/test.parquet -o clients/hospital-a/private/data.parquet
+    Of DICOM and NIfTI (pip install 'fedsynth[medical]') the pixels are read and nothing else: no header field gets
+    into any file, which audit --headers checks.
+
+    Example: fedsynth ingest photos/ --like public/test.parquet -o clients/hospital-a/private/data.parquet
     """
+    from stages.data.medical import ScanReading, parse_blank, parse_slices, parse_window
     from stages.ingest import Reading
     from stages.ingest import ingest as stage
 
     reading = Reading(
         image_size=image_size, fit=fit, channels=channels, bits=bits, image_column=image_column,
-        label_column=label_column, unit_column=unit_column, skip_bad=skip_bad,
+        label_column=label_column, unit_column=unit_column, skip_bad=skip_bad, labels=labels,
+        scans=ScanReading(
+            window=None if window is None else parse_window(window), slices=parse_slices(slices),
+            blank=parse_blank(blank or ()),
+        ),
     )  # fmt: skip
     summary = stage(source, out, reading=reading, like=like, schema=schema, client=client, force=force)
     Output(as_json=json, quiet=quiet).result(summary)

@@ -19,6 +19,7 @@ from artifacts.metadata import InputRef
 from artifacts.places import OUTBOX, Place
 from stages.audit.budget import epsilons
 from stages.audit.findings import AuditReport, Level
+from stages.audit.header_texts import check_headers
 from stages.audit.obstacles import is_gone
 from stages.audit.participant import Audited, Common, add_error, audit_one, could_not
 from stages.audit.replay import Federation, ReplayOptions
@@ -44,6 +45,7 @@ def audit(
     received: Sequence[Path] = (),
     trust: str | None = None,
     replay: ReplayOptions | None = None,
+    headers: Path | None = None,
     workers: int = 1,
     report: Report = silent,
 ) -> AuditReport:
@@ -51,8 +53,9 @@ def audit(
 
     With `delta` the ε of what left is computed. `received` are folders with what a client was sent by the server, and
     with the roster: inside a run folder or a home they are found, elsewhere they must be given. `trust` is the
-    fingerprint of the roster, which the auditor has from elsewhere. With `replay` files are
-    computed again as well. Many files are looked at by `workers` processes; what comes out is the same.
+    fingerprint of the roster, which the auditor has from elsewhere. With `replay` files are computed again as well.
+    `headers` is a folder of DICOM files, of whose headers nothing may be found. Many files are looked at by `workers`
+    processes; what comes out is the same.
     """
     for left in reversed(range(_TRIES)):
         try:
@@ -69,6 +72,8 @@ def audit(
                 for finding in result.findings
             ]
     _note_anchors(target, result)
+    if headers is not None:
+        check_headers(target, headers, result)
     if delta is not None:
         _add_epsilons(target, delta, result)
     return result

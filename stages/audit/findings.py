@@ -25,6 +25,7 @@ CHECKS: dict[str, str] = {
     "events": "noise that a file claims was reserved in the spend ledger",
     "budget": "what was spent is within the client's budget",
     "secrets": "no key and no seed is in a file",
+    "headers": "no text of a DICOM header is in a file",
     "lineage": "everything leads back to private inputs, which the client's key opens",
     "envelopes": "a signature is on the file that it says, by the one whose file that is",
     "anchor": "the server countersigned the ledger, which has not been rewritten since",
@@ -129,6 +130,8 @@ class AuditReport:
     # Of the roster by which signatures were checked, and whether it is the one that the auditor trusts.
     fingerprint: str | None = None
     trusted: bool = False
+    # How many texts of DICOM headers were looked for.
+    headers: int | None = None
 
     def add(self, level: Level, check: str, where: object, what: str) -> None:
         assert check in CHECKS
@@ -214,7 +217,7 @@ class AuditReport:
     def by_check(self) -> Iterator[tuple[str, Counter[Level]]]:
         """Each check with its findings by level."""
         for check in CHECKS:
-            if check == "replay" and self.replayed is None:
+            if (check == "replay" and self.replayed is None) or (check == "headers" and self.headers is None):
                 continue
             yield check, Counter(f.level for f in self.findings if f.check == check)
 
@@ -267,4 +270,5 @@ class AuditReport:
             "sent": [s.to_json() for s in self.sent],
             "totals": [total.to_json() for total in self.totals()],
             **({"replayed": self.replayed} if self.replayed is not None else {}),
+            **({"header_texts": self.headers} if self.headers is not None else {}),
         }

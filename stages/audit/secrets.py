@@ -28,7 +28,7 @@ class Watch:
         if key is not None:
             named |= {f"a key derived from the secret one ({label})": key.derive(label) for label in _LABELS}
             named |= {f"the signing key ({purpose})": signing_key(key, purpose) for purpose in PURPOSES}
-        self._needles = [(text, what) for what, secret in named.items() for text in _spellings(secret)]
+        self._needles = [(text, what) for what, secret in named.items() for text in spellings(secret)]
         self._parts = _parts(key.secret) if key is not None else []
         # A secret in a file has at least one of its words at a multiple of eight bytes: a glance at two bytes of each
         # word leaves few to compare, where a search for each spelling would read the file fifty times.
@@ -102,7 +102,7 @@ def _parts(secret: bytes) -> list[bytes]:
     return [*cut, *(piece[::-1] for piece in cut)]
 
 
-def _spellings(secret: bytes) -> list[bytes]:
+def spellings(secret: bytes) -> list[bytes]:
     """As it is, in hexadecimal digits, and in base64 wherever it begins in a longer text: the sure letters of that."""
     texts = [secret, secret.hex().encode(), secret.hex().upper().encode()]
     for encode in (base64.b64encode, base64.urlsafe_b64encode):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +15,11 @@ from artifacts.limits import PIXELS
 from stages.data.params import Fit
 
 _SHAPES_NAMED = 4
+_log = logging.getLogger("fedsynth")
+
+
+class CountError(ValueError):
+    """Fewer images came than were announced."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,26 +57,33 @@ class Form:
 def collect(images: Iterable[NDArray[np.uint8]], count: int, form: Form) -> NDArray[np.uint8]:
     """`count` images [c, h, w], brought into `form`, as one array [n, c, h, w]; `ValueError` if they disagree."""
     if count < 1:
-        raise ValueError("it holds no images")
+        raise CountError("it holds no images")
     shapes: Counter[tuple[int, ...]] = Counter()
     stack = np.empty((0, 0, 0, 0), dtype=np.uint8)
-    for position, image in enumerate(map(form.apply, images)):
+    stretched = 0
+    for position, raw in enumerate(images):
+        image = form.apply(raw)
+        stretched += form.fit == "stretch" and raw.shape[1] * image.shape[2] != raw.shape[2] * image.shape[1]
         if position == 0:
             # A few compressed bytes can declare any amount of pixels.
             PIXELS.check(count * image.size, f"give a smaller --image-size: {count:,} of {_spell(image.shape)} take")
             stack = np.empty((count, *image.shape), dtype=np.uint8)
         shapes[image.shape] += 1
-        if len(shapes) == _SHAPES_NAMED:
-            break  # enough to tell the user; the rest need not be decoded
         if position < count and image.shape == stack.shape[1:]:
             stack[position] = image
     if len(shapes) > 1:
-        found = ", ".join(_spell(shape) for shape, _ in shapes.most_common())
+        named = [f"{number:,} of {_spell(shape)}" for shape, number in shapes.most_common(_SHAPES_NAMED)]
+        found = ", ".join(named) + (", and others" if len(shapes) > _SHAPES_NAMED else "")
         needed = ["--image-size"] if len({shape[1:] for shape in shapes}) > 1 else []
         needed += ["--channels"] if len({shape[0] for shape in shapes}) > 1 else []
         raise ValueError(f"its images have different shapes ({found}); give {' and '.join(needed)}")
     if shapes.total() != count:
-        raise ValueError(f"it declares {count:,} images and holds {shapes.total():,}")
+        raise CountError(f"it declares {count:,} images and holds {shapes.total():,}")
+    if stretched:
+        _log.warning(
+            "warning: %s of %s images had other proportions and were stretched; --fit crop or pad keeps them.",
+            f"{stretched:,}", f"{count:,}",
+        )  # fmt: skip
     return stack
 
 

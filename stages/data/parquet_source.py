@@ -7,9 +7,10 @@ order of their names. Class names come from the `huggingface` schema metadata wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,12 @@ from artifacts.errors import InputError
 from artifacts.metadata import Metadata, MetadataError, parse
 from stages.data import foreign_parquet
 from stages.data.attributes import Attribute, combinations
-from stages.data.conform import Form, collect
+from stages.data.bad_files import refusal
+from stages.data.conform import CountError, Form, collect
 from stages.data.images import LabelledImages, counted
 from stages.data.png import read_image
 
+_NOTHING: Mapping[int, tuple[str, str]] = MappingProxyType({})
 _TEST_PREFIXES = ("test", "validation", "val")
 
 
@@ -56,6 +59,7 @@ class _Split:
     ids: tuple[str, ...] | None
     units: NDArray[np.int64] | None
     origins: tuple[Metadata, ...]
+    left_out: tuple[Path, ...]
 
 
 def is_parquet(path: Path) -> bool:
@@ -69,8 +73,8 @@ _ANY = Form(bits=16)
 
 def load_parquet(
     path: Path, columns: Columns, form: Form
-) -> tuple[LabelledImages, LabelledImages | None, tuple[Metadata, ...]]:
-    """The training images; the test images, where the folder has some; and what files of ours among them say."""
+) -> tuple[LabelledImages, LabelledImages | None, tuple[Metadata, ...], tuple[Path, ...]]:
+    """The training images; the test images, where the folder has some; what files of ours say; rows left out."""
     train_files, test_files = _find(path)
     train = _read(train_files, columns, form)
     # Nobody asks whom a test image belongs to, so the test files need not have the column.
@@ -86,7 +90,8 @@ def load_parquet(
     except ValueError as error:
         raise InputError(f"{path}: {error}.") from error
     origins = tuple(metadata for split in splits for metadata in split.origins)
-    return whole[0], whole[1] if test is not None else None, origins
+    left_out = tuple(where for split in splits for where in split.left_out)
+    return whole[0], whole[1] if test is not None else None, origins, left_out
 
 
 def first_image(path: Path, column: str) -> NDArray[np.uint8]:
@@ -94,8 +99,10 @@ def first_image(path: Path, column: str) -> NDArray[np.uint8]:
     files, _ = _find(path)
     for file, found, data in foreign_parquet.frames("rows", files[:1], Columns(image=column).asked()):
         if found["sizes"]:
-            where = f"{file}, column {column!r}, row {found['row']}"
-            return _image(bytes(data[: found["sizes"][0]]), _ANY, where)
+            try:
+                return _decoded(bytes(data[: found["sizes"][0]]), _ANY)
+            except ValueError as error:
+                raise InputError(f"{file}, column {column!r}, row {found['row']}: {error}.") from error
     raise InputError(f"{files[0]}: it holds no images.")
 
 
@@ -114,7 +121,8 @@ def _find(path: Path) -> tuple[list[Path], list[Path]]:
     return train, next(filter(None, by_prefix), [])
 
 
-def _read(files: list[Path], columns: Columns, form: Form) -> _Split:
+def _read(files: list[Path], columns: Columns, form: Form, without: Mapping[int, tuple[str, str]] = _NOTHING) -> _Split:
+    """One split; `without` these rows, by number among all, once they were found to be bad and may be left out."""
     asked = columns.asked()
     footers = [found for _, found, _ in foreign_parquet.frames("footers", files, asked)]
     names = footers[0]["names"]
@@ -124,9 +132,10 @@ def _read(files: list[Path], columns: Columns, form: Form) -> _Split:
     ids: list[str] = []
     units: list[str] = []
     values: dict[str, list[Any]] = {name: [] for name in asked["by"]}
+    bad: dict[int, tuple[str, str]] = {}  # by number among all rows: where, and why
 
     def images() -> Iterator[NDArray[np.uint8]]:
-        pixels, allowed = 0, limits.inflated(sum(file.stat().st_size for file in files))
+        pixels, number, allowed = 0, -1, limits.inflated(sum(file.stat().st_size for file in files))
         for file, found, data in foreign_parquet.frames("rows", files, asked):
             labels.extend(found["labels"])
             ids.extend(found["ids"])
@@ -135,21 +144,39 @@ def _read(files: list[Path], columns: Columns, form: Form) -> _Split:
                 values[name] += more
             start = 0
             for row, size in enumerate(found["sizes"], start=found["row"]):
-                image = _image(bytes(data[start : start + size]), form, f"{file}, column {columns.image!r}, row {row}")
-                start, pixels = start + size, pixels + image.size
+                raw, start, number = bytes(data[start : start + size]), start + size, number + 1
+                if number in without:
+                    continue
+                try:
+                    image = _decoded(raw, form)
+                except ValueError as error:
+                    bad[number] = (f"{file.name}, row {row}", str(error))
+                    continue
+                pixels += image.size
                 allowed.check(pixels, "its images take")
                 yield image
 
+    source = files[0] if len(files) == 1 else files[0].parent
     try:
-        stack = collect(images(), sum(found["rows"] for found in footers), form)
+        stack = collect(images(), sum(found["rows"] for found in footers) - len(without), form)
         owners = combinations(columns.attributes, values) if columns.attributes else tuple(ids)
     except ValueError as error:
-        raise InputError(f"{files[0] if len(files) == 1 else files[0].parent}: {error}.") from error
+        if not bad:
+            raise InputError(f"{source}: {error}.") from error
+        if form.skip_bad:
+            return _read(files, columns, form, bad)
+        also = "" if isinstance(error, CountError) else f"Beside that {error}. "
+        remedy = f"{also}Mend or remove what is named, or leave it out: ingest --skip-bad."
+        raise refusal(source, dict(bad.values()), what="rows", remedy=remedy) from error
+    kept = [number for number in range(len(labels)) if number not in without]
+    labels = [labels[number] for number in kept]
+    owners = tuple(owners[number] for number in kept) if owners else ()
     classes = None if names is None else tuple(names)
     origins = tuple(_origin(file, found["ours"]) for file, found in zip(files, footers, strict=True) if found["ours"])
     ids_of = owners if columns.id or columns.attributes else None
-    people = counted(np.array(units)) if columns.unit else None
-    return _Split(stack, np.array(labels, np.int64), classes, ids_of, people, origins)
+    people = counted(np.array([units[number] for number in kept])) if columns.unit else None
+    left_out = tuple(Path(where) for where, _ in without.values())
+    return _Split(stack, np.array(labels, np.int64), classes, ids_of, people, origins, left_out)
 
 
 def _origin(file: Path, text: str) -> Metadata:
@@ -160,8 +187,7 @@ def _origin(file: Path, text: str) -> Metadata:
         raise InputError(f"{file} says that fedsynth made it, but {error}. Get the file again.") from error
 
 
-def _image(data: bytes, form: Form, where: str) -> NDArray[np.uint8]:
-    try:
-        return read_image(data, bits=form.bits)
-    except ValueError as error:
-        raise InputError(f"{where}: {error}.") from error
+def _decoded(data: bytes, form: Form) -> NDArray[np.uint8]:
+    if not data:
+        raise ValueError("no image bytes; images must be in the file itself, not beside it")
+    return read_image(data, bits=form.bits)

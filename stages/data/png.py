@@ -31,6 +31,7 @@ SOURCE_FORMATS = ("PNG", "JPEG", "JPEG2000", "BMP", "GIF", "TIFF", "WEBP", "PPM"
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHANNELS_OF_COLOUR_TYPE = {0: 1, 2: 3}
 _WRITTEN = {"IHDR", "IDAT", "IEND"}
+_SEVERAL = (b"GIF8", b"II*\0", b"MM\0*", b"RIFF")  # GIF, TIFF and WebP: they may hold several pictures
 _GREY_MODES = {"1", "L", "LA", "La"}
 _BITS_PER_SAMPLE = 258  # a tag of TIFF
 
@@ -120,6 +121,19 @@ def read_image(data: bytes, max_pixels: int = MAX_PIXELS, *, bits: int | None = 
         # Pillow warns of what is odd in a file, in lines of its own; what counts is whether it can be read.
         warnings.simplefilter("ignore")
         return _channels_first(_read_pixels(data, max_pixels, bits))
+
+
+def num_frames(data: bytes) -> int:
+    """How many pictures a file has of which `read_image` takes the first; 1 where that cannot be known."""
+    if not data.startswith(_SEVERAL):
+        return 1
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data), formats=SOURCE_FORMATS) as picture:
+                return int(getattr(picture, "n_frames", 1))
+    except Exception:  # `read_image` says what is wrong
+        return 1
 
 
 def _read_pixels(data: bytes, max_pixels: int, bits: int | None) -> NDArray[np.uint8]:

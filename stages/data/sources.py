@@ -28,7 +28,7 @@ from stages.data.parquet_source import Columns, is_parquet, load_parquet
 from stages.data.parquet_source import first_image as first_in_parquet
 from stages.registry import SOURCES
 
-_PARQUET_OPTIONS = {"--id-column", "--unit-column", "--by", "--image-column", "--label-column", "--bits"}
+_PARQUET_OPTIONS = {"--id-column", "--unit-column", "--by", "--image-column", "--label-column", "--bits", "--skip-bad"}
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def load(
                 attributes=parse_attributes(by) if by is not None else (),
             )
             read_by = {"image_column": columns.image, "label_column": columns.label}
-            train, test, origins = load_parquet(path, columns, form)
+            train, test, origins, left_out = load_parquet(path, columns, form)
         else:
             _refuse_unused(source, given, {"--bits", "--skip-bad"})
             train, test, left_out = load_folder(path, form)

@@ -22,9 +22,9 @@ def test_images_that_agree_are_stacked_in_order() -> None:
 @pytest.mark.parametrize(
     ("shapes", "complaint"),
     [
-        ([(1, 2, 2), (1, 2, 3)], r"different shapes \(2×2×1, 2×3×1\); give --image-size$"),
-        ([(1, 2, 2), (3, 2, 2)], r"different shapes \(2×2×1, 2×2×3\); give --channels$"),
-        ([(1, 2, 2), (3, 4, 4), (3, 4, 4)], r"\(4×4×3, 2×2×1\); give --image-size and --channels$"),
+        ([(1, 2, 2), (1, 2, 3)], r"different shapes \(1 of 2×2×1, 1 of 2×3×1\); give --image-size$"),
+        ([(1, 2, 2), (3, 2, 2)], r"different shapes \(1 of 2×2×1, 1 of 2×2×3\); give --channels$"),
+        ([(1, 2, 2), (3, 4, 4), (3, 4, 4)], r"\(2 of 4×4×3, 1 of 2×2×1\); give --image-size and --channels$"),
     ],
 )
 def test_images_that_differ_are_refused_with_what_would_help(shapes, complaint) -> None:
@@ -34,11 +34,18 @@ def test_images_that_differ_are_refused_with_what_would_help(shapes, complaint) 
     assert collect(images, len(images), Form(size=(3, 3), channels=3)).shape == (len(images), 3, 3, 3)
 
 
-def test_not_every_image_is_read_to_find_that_they_differ() -> None:
-    images = iter([blank(1, 1, width) for width in range(1, 100)])
-    with pytest.raises(ValueError, match="different shapes"):
-        collect(images, 99, Form())
-    assert len(list(images)) > 90
+def test_all_images_are_counted_though_few_shapes_are_named() -> None:
+    images = [blank(1, 1, width) for width in (1, 1, 2, 3, 4, 5)]
+    with pytest.raises(ValueError, match=r"2 of 1×1×1, 1 of 1×2×1, 1 of 1×3×1, 1 of 1×4×1, and others"):
+        collect(images, len(images), Form())
+
+
+@pytest.mark.parametrize(("fit", "said"), [("stretch", ["1 of 2 images had other proportions"]), ("crop", [])])
+def test_changed_proportions_are_said(fit, said, caplog) -> None:
+    collect([blank(1, 4, 4), blank(1, 4, 6)], 2, Form(size=(2, 2), fit=fit))
+    assert [text in record.getMessage() for text, record in zip(said, caplog.records, strict=True)] == [True] * len(
+        said
+    )
 
 
 @pytest.mark.parametrize("held", [1, 3])

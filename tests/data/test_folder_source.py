@@ -148,7 +148,9 @@ def test_a_dangling_link_is_named(pets) -> None:
 
 def test_different_sizes_are_named_and_may_be_resized(pets) -> None:
     put(pets / "cat/big.png", size=(6, 5))
-    with pytest.raises(InputError, match=re.escape(f"{pets}: its images have different shapes (4×4×1, 5×6×1); give")):
+    with pytest.raises(
+        InputError, match=re.escape(f"{pets}: its images have different shapes (3 of 4×4×1, 1 of 5×6×1); give")
+    ):
         load(str(pets))
     assert load(str(pets), image_size=3).train.images.shape == (4, 1, 3, 3)
 

@@ -76,7 +76,6 @@ def test_it_can_be_trained_on_with_a_real_key(tmp_path, fedsynth, test_set):
     ("source", "place", "code", "because"),
     [
         ({"labels": [0], "names": ["d"]}, "clients/x/private", 3, "has the class 'd'"),
-        ({"labels": [0], "names": ["a"], "size": 9}, "clients/x/private", 3, "give --fit, --image-size or --channels"),
         ({"labels": [0], "names": ["a"]}, "clients/x/outbox", 2, "into its private/"),
         ({"labels": [0], "names": ["a"]}, "elsewhere", 2, "into its private/"),
     ],
@@ -87,6 +86,43 @@ def test_what_does_not_fit_is_refused(tmp_path, fedsynth, test_set, source, plac
     found, _, err = fedsynth("ingest", path, "--like", test_set, "-o", out)
     assert (found, because in err) == (code, True), err
     assert not out.exists()
+
+
+def test_like_resizes_and_makes_grey(tmp_path, fedsynth, test_set):
+    """As its help promises: the size and the channels are the federation's."""
+    (tmp_path / "photos/a").mkdir(parents=True)
+    Image.new("RGB", (20, 10), (9, 9, 9)).save(tmp_path / "photos/a/1.jpg", quality=95)
+    out = tmp_path / "clients/x/private/data.parquet"
+    code, _, err = fedsynth("ingest", tmp_path / "photos", "--like", test_set, "-o", out)
+    assert code == 0 and "1 of 1 images had other proportions and were stretched" in err
+    assert load_dataset(out).content.images.tolist() == np.full((1, 1, 8, 8), 9).tolist()
+
+
+def test_rows_that_cannot_be_used_are_named_at_once_or_left_out(tmp_path, fedsynth, test_set):
+    source = parquet(tmp_path / "mine.parquet", [0, 0, 0, 0], ["a"])
+    table = pq.read_table(source).to_pylist()
+    table[1]["image"]["bytes"] = None
+    table[3]["image"]["bytes"] = b"<svg/>"
+    pq.write_table(pa.Table.from_pylist(table, schema=pq.read_schema(source)), source)
+    out = tmp_path / "clients/x/private/data.parquet"
+    line = ["ingest", source, "--like", test_set, "-o", out]
+    code, _, err = fedsynth(*line)
+    assert code == 3 and "2 rows cannot be used" in err
+    assert "row 1  no image bytes" in err and "row 3  not an image" in err and "--skip-bad" in err
+    code, said, err = fedsynth(*line, "--skip-bad", "--json")
+    assert code == 0, err
+    assert json.loads(said)["left_out"] == ["mine.parquet, row 1", "mine.parquet, row 3"]
+    assert len(load_dataset(out).content) == 2
+
+
+def test_frames_of_a_gif_are_said(tmp_path, fedsynth, test_set):
+    (tmp_path / "photos/a").mkdir(parents=True)
+    frames = [Image.new("L", (8, 8), value) for value in (0, 255)]
+    frames[0].save(tmp_path / "photos/a/1.gif", save_all=True, append_images=frames[1:])
+    out = tmp_path / "clients/x/private/data.parquet"
+    code, _, err = fedsynth("ingest", tmp_path / "photos", "--like", test_set, "--channels", 1, "-o", out)
+    assert code == 0 and "1 of 1 files have several frames, of which the first is taken: 1.gif" in err
+    assert int(load_dataset(out).content.images.max()) == 0
 
 
 def test_classes_without_images_need_no_name_in_the_federation(tmp_path, fedsynth, test_set):
@@ -105,7 +141,6 @@ def test_images_of_any_size_and_up_to_sixteen_bits(tmp_path, fedsynth, test_set)
     line = ["ingest", tmp_path / "scans", "--like", test_set, "-o", out]
     for given, code, said in (
         ([], 3, "say by --bits"),
-        (["--bits", 12], 3, "give --fit, --image-size"),
         (["--bits", 17, "--fit", "crop"], 2, "from 1 to 16, found 17"),
         (["--bits", 11, "--fit", "crop"], 3, "a pixel of 2048"),
     ):
