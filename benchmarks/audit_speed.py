@@ -16,7 +16,6 @@ import subprocess
 import sys
 import unittest.mock
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import process_tree
@@ -55,7 +54,7 @@ def measure(setting: Setting) -> Iterator[Row]:
 def _large(root: Path) -> Iterator[Row]:
     """100 clients and 100 rounds: time, and the memory of the whole command."""
     with unittest.mock.patch("os.fsync"):
-        _make_run(root, [f"{number:03}" for number in range(100)], 100, 0.02, averaged=False)
+        _make_run(root, [f"{number:03}" for number in range(100)], 100, 0.02)
     yield from _measure(root, "100 clients and 100 rounds of 20 kB", 3)
     if process_tree.THERE:
         words = [sys.executable, "-c", "from fedsynth_cli.app import main; main()", "audit", root, "--quiet"]
@@ -115,11 +114,8 @@ def _run_quietly(command: list[str]) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def _make_run(root: Path, clients: list[str], rounds: int, megabytes: float, *, averaged: bool = True) -> None:
-    """A run folder as the stages leave it, but for the training: the updates are random numbers.
-
-    Without `averaged` the models are random numbers too: to average ten thousand messages takes longer than the audit.
-    """
+def _make_run(root: Path, clients: list[str], rounds: int, megabytes: float) -> None:
+    """A run folder as the stages leave it, but for the training: the updates are random numbers."""
     run = RunFolder(root)
     digest = sample_files.write_model(root / model_file(0), megabytes)
     keys.write(run.server.key, keys.simulated(0, "server"))
@@ -135,8 +131,4 @@ def _make_run(root: Path, clients: list[str], rounds: int, megabytes: float, *, 
             about = sample_files.about_update(client, round, digest)
             tensors_file.write(update, sample_files.weights(megabytes, seed=1000 * round + number), about)
             encode(model, update, message, params=DeltaEncoding())
-        if averaged:
-            digest = aggregate(model, messages, root / model_file(round), params=MeanRule())["sha256"]
-        else:
-            about = replace(sample_files.about_model(), stage="aggregate", custody="downlink", round=round)
-            digest = tensors_file.write(root / model_file(round), sample_files.weights(megabytes, seed=round), about)
+        digest = aggregate(model, messages, root / model_file(round), params=MeanRule())["sha256"]
