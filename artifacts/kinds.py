@@ -275,6 +275,9 @@ KINDS: dict[str, Kind] = {
                 "modulus": WholeNumber(among=(32, 64), custody=_LIST),
                 "range": Positive(custody=_LIST, optional=True),
                 "bits": WholeNumber(least=2, most=53, custody=_LIST, optional=True),
+                "colluders": WholeNumber(least=0, most=10**6, custody=_LIST, optional=True),
+                "neighbours": WholeNumber(least=2, most=10**6, custody=_LIST, optional=True),
+                "share_threshold": WholeNumber(least=2, most=10**6, custody=_LIST, optional=True),
             },
             from_data=False,
         ),
@@ -287,7 +290,12 @@ KINDS: dict[str, Kind] = {
                 "ciphertexts": TensorRule(dtypes=("U8",), dims=(Listed("senders"), Listed("receivers"), _SEALED)),
                 "commitments": TensorRule(dtypes=("U8",), dims=(Listed("senders"), _DIGEST)),
             },
-            params={"senders": Clients(), "receivers": Clients(), "signature": _SIGNED},
+            params={
+                "senders": Clients(),
+                "receivers": Clients(),
+                "present": Clients(custody=_LIST, optional=True),
+                "signature": _SIGNED,
+            },
             from_data=False,
         ),
         Kind(

@@ -146,7 +146,7 @@ class _Run:
             "uncover",
             lambda: masks.uncover(
                 vectors.total, session=session.id, seeds={name: os.urandom(32) for name in there},
-                dropped={dropped: secret.secret}, publics={name: session.mask_keys[name] for name in there},
+                dropped={dropped: secret.secret}, publics={dropped: {name: session.mask_keys[name] for name in there}},
             ),
         )  # fmt: skip
         average = WeightedMean()

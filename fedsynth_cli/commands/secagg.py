@@ -161,6 +161,9 @@ def collect(
     receiver: Annotated[
         str | None, typer.Option("--for", help="shares: only those for this client.", show_default=False)
     ] = None,
+    each: Annotated[
+        bool, typer.Option("--each", help="shares: a file for each reader beside the list, which then holds none.")
+    ] = False,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -176,7 +179,7 @@ def collect(
     from stages.secagg.collect import collect as stage
 
     params = given.resolve(SecaggTerms)
-    summary = stage(files, out, roster=roster, keys=keys, params=params, receiver=receiver, force=force)
+    summary = stage(files, out, roster=roster, keys=keys, params=params, receiver=receiver, each=each, force=force)
     Output(as_json=json, quiet=quiet).result(summary)
 
 

@@ -31,6 +31,8 @@ def is_derived(name: str, metadata: Metadata) -> bool:
     """Whether a name follows from what the file is: its kind, and its round or the number of a part."""
     if metadata.kind == "envelope":
         return format_named(Path(name)) is Format.ENVELOPES  # the name of its file, which `envelopes` checks
+    if metadata.kind == "secagg-shares" and len(readers := metadata.params["receivers"]) == 1:
+        name = name.replace(f"-for-{readers[0]}-", "-", 1)  # the one reader, whom the file names too
     found = _DERIVED.fullmatch(name)
     if found is None or found["stem"] not in _STEMS:
         return False

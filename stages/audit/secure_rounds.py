@@ -7,6 +7,7 @@ needs (`docs/audit.md` counts them).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,9 +149,9 @@ def check_answers(files: Sequence[Kept], rounds: SecureRounds) -> Iterator[tuple
             sessions.setdefault(digest, []).append(tensors_file.read(one.path))
     for digest, answers in sessions.items():
         session = rounds.session_of(digest)
-        there, dropped = names(answers[0], "survivors"), names(answers[0], "dropped")
         if isinstance(session, str) or len(answers) < session.threshold:
             continue  # the first is told already, with fewer answers nothing comes out
+        there, dropped = (_enough(answers, listing, session) for listing in ("survivors", "dropped"))
         try:
             seeds = recovered(answers, "seeds", there, session)
             keys = recovered(answers, "mask_keys", dropped, session)
@@ -167,6 +168,12 @@ def check_answers(files: Sequence[Kept], rounds: SecureRounds) -> Iterator[tuple
         for client, secret in keys.items():
             if pair_of(secret).public != session.mask_keys[client]:
                 yield answers[0].path, f"the round's answers give another mask key of {client!r} than the list has"
+
+
+def _enough(answers: Sequence[TensorArtifact], listing: str, session: Session) -> tuple[str, ...]:
+    """Those of whom enough of the answers have a share."""
+    count = Counter(name for answer in answers for name in names(answer, listing))
+    return tuple(name for name in sorted(count) if count[name] >= session.shares_needed)
 
 
 def _signature(artifact: TensorArtifact, session: Session | None) -> tuple[bytes, dict[str, Any]]:
@@ -198,14 +205,21 @@ def _keys(artifact: TensorArtifact, _: Session | None) -> Iterator[Problem]:
 
 def _shares(artifact: TensorArtifact, session: Session | None) -> Iterator[Problem]:
     assert session is not None
-    if names(artifact, "senders") != (artifact.metadata.client,) or names(artifact, "receivers") != session.clients:
-        yield "params", "its shares are not one client's for everybody on the list of keys"
+    receivers, sender = names(artifact, "receivers"), str(artifact.metadata.client)
+    if names(artifact, "senders") != (sender,):
+        yield "params", "its shares are another client's"
+    if session.neighbours is None and receivers != session.clients:
+        yield "params", "its shares are not for everybody on the list of keys"
+    elif session.neighbours is not None and not (
+        len(receivers) == session.neighbours and set(receivers) <= {*session.clients} - {sender}
+    ):
+        yield "params", "its shares are not for as many others as the list of keys asks for"
 
 
 def _masked(artifact: TensorArtifact, session: Session | None) -> Iterator[Problem]:
     assert session is not None
     params, peers = artifact.metadata.params, names(artifact, "peers")
-    if not set(peers) <= set(session.clients) or len(peers) < session.threshold:
+    if not set(peers) <= set(session.clients) or len(peers) < session.least_peers:
         yield "params", "it was masked with others than the list of keys has"
     if artifact.metadata.client not in peers:
         yield "params", "its client is not among its own peers"
@@ -247,7 +261,9 @@ def _unmask(artifact: TensorArtifact, session: Session | None) -> Iterator[Probl
     there, dropped = names(artifact, "survivors"), names(artifact, "dropped")
     if not {*there, *dropped} <= set(session.clients) or set(there) & set(dropped):
         yield "params", "its survivors and dropped clients are not those of its list of keys, each once"
-    if len(there) < session.threshold or artifact.metadata.client not in there:
+    # In a sparse graph it answers for those who gave it shares, and is none of them.
+    few = session.neighbours is None and (len(there) < session.threshold or artifact.metadata.client not in there)
+    if few or (session.neighbours is not None and artifact.metadata.client in (*there, *dropped)):
         yield "params", "it answers with too few survivors, or for somebody else"
     try:
         for row in (*artifact.tensors["seeds"], *artifact.tensors["mask_keys"]):

@@ -115,7 +115,9 @@ def read_communication(run: RunFolder) -> Communication:
         if file.metadata.kind == "dataset":  # a part of the shuffled data is one client's
             transfers.append(Transfer("dataset", file.round, False, file.size, 1))
         elif file.metadata.kind == "proxy" or file.metadata.kind.startswith("secagg-"):  # whoever sent one reads it too
-            transfers.append(Transfer(file.metadata.kind, file.round, False, file.size, takes_part[file.round]))
+            readers = file.metadata.params.get("receivers")  # of shares: one for a client's own file, else all
+            copies = takes_part[file.round] if readers is None or len(readers) > 1 else len(readers)
+            transfers.append(Transfer(file.metadata.kind, file.round, False, file.size, copies))
         else:
             needed_in = file.round + 1
             transfers.append(Transfer(file.metadata.kind, needed_in, False, file.size, takes_part[needed_in]))

@@ -103,7 +103,7 @@ def _begins(stem: str, start: str) -> bool:
 
 def round_in(name: str) -> int | None:
     """The round that a file of this name must be of. Synthetic sets are of none; their parts are numbered."""
-    found = re.fullmatch(r"(?!synthetic)[a-z-]+-(\d+)\..+", name.rpartition("/")[2])
+    found = re.fullmatch(r"(?!synthetic)[a-z-]+(?:-for-.+)?-(\d+)\..+", name.rpartition("/")[2])
     return int(found[1]) if found else None
 
 

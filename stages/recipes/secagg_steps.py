@@ -7,6 +7,7 @@ private message that `encode` made of it), and ends with the mean in the server'
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from artifacts.errors import UsageError
@@ -85,15 +86,17 @@ def secure_mean(recipe: Recipe, round: int, sources: Mapping[str, tuple[str, str
     steps.append(_collect(clients, "keys", round, list_terms(recipe, len(clients))))
     listed = secagg_file("server", "keys", round)
     steps += [_answer("shares", client, round, (listed,), {"roster": ROSTER}) for client in clients]
-    steps.append(_collect(clients, "shares", round))
-    shared = secagg_file("server", "shares", round)
-    steps += [_answer("masked", client, round, (shared, *source)) for client, source in sources.items()]
+    # Each client is sent what it can read, and no more.
+    own = {client: secagg_file("server", "shares", round, reader=client) for client in clients}
+    shared = _collect(clients, "shares", round)
+    steps.append(replace(shared, also_writes=tuple(own.values()), options={**shared.options, "each": True}))
+    steps += [_answer("masked", client, round, (own[client], *source)) for client, source in sources.items()]
     steps.append(_collect(clients, "masked", round))
     steps += [_answer("survivors", client, round, (secagg_file("server", "survivors", round),)) for client in clients]
     steps.append(_collect(clients, "survivors", round))
     confirmed = secagg_file("server", "confirmed", round)
     steps += [_answer("unmask", client, round, (confirmed,)) for client in clients]
-    lists = {"roster": ROSTER, "keys": listed, "shares": shared, "survivors": confirmed}
+    lists = {"roster": ROSTER, "keys": listed, "shares": shared.out, "survivors": confirmed}
     steps.append(
         Step(
             command="secagg sum",
@@ -114,6 +117,8 @@ def list_terms(recipe: Recipe, clients: int) -> dict[str, Any]:
     if encoding.get("noise_multiplier") is not None:
         if terms.get("range") is not None:
             raise UsageError(f"recipe {recipe.name}: noise shares have their own grid: leave secagg.range out.")
+        if terms.get("graph") == "sparse" and encoding.get("colluders") is not None:
+            terms = {"colluders": encoding["colluders"], **terms}
         least = encoding.get("least_clients") or 0
         return {"threshold": max(default_threshold(clients, encoding.get("colluders") or 0), least), **terms}
     if terms.get("range") is None:

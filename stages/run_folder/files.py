@@ -103,9 +103,10 @@ def kept_receipt(client: str, round: int) -> str:
     return f"clients/{client}/private/receipt-{round:04}.intoto.jsonl"
 
 
-def secagg_file(owner: str, step: str, round: int) -> str:
-    """What a client sends in a step of secure aggregation, or the server's list of it."""
-    return f"{_home(owner)}/outbox/secagg-{step}-{round:04}.safetensors"
+def secagg_file(owner: str, step: str, round: int, *, reader: str | None = None) -> str:
+    """What a client sends in a step of secure aggregation, or the server's list of it, or one reader's part of that."""
+    addressed = "" if reader is None else f"-for-{reader}"
+    return f"{_home(owner)}/outbox/secagg-{step}{addressed}-{round:04}.safetensors"
 
 
 def _home(owner: str) -> str:

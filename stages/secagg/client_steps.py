@@ -14,6 +14,7 @@ from artifacts.formats import tensors_file
 from artifacts.metadata import MAX_ROUND
 from stages.execution.progress import Summary
 from stages.secagg import shamir
+from stages.secagg.graph import drawn
 from stages.secagg.member import NO_SESSION, Member, Secrets
 from stages.secagg.primitives import (
     KEY_BYTES,
@@ -91,7 +92,7 @@ def shares(
         "commitments": stacked([commitment(bytes.fromhex(kept.seed), session.seed_context(member.name))], 32),
     }
     about = member.about("secagg-shares", "shares", session.round, session.reference)
-    about = replace(about, params={"senders": [member.name], "receivers": list(session.clients)})
+    about = replace(about, params={"senders": [member.name], "receivers": kept.receivers or list(session.clients)})
     about = replace(about, params=signed(about, tensors, member.identity))
     digest = tensors_file.write(out, tensors, about, force=force)
     return {
@@ -101,19 +102,25 @@ def shares(
         "round": session.round,
         "clients": list(session.clients),
         "threshold": session.threshold,
+        **({} if session.neighbours is None else {"neighbours": session.neighbours, "colluders": session.colluders}),
     }
 
 
 def _shared(kept: Secrets, session: Session, roster: StepKeys) -> Secrets:
-    """A fresh seed; both secrets in shares, one pair of them encrypted for each client, itself included."""
+    """A fresh seed; both secrets in shares, one pair of them encrypted for each client, itself included.
+
+    In a sparse graph for those alone that the client draws now: the list of keys is fixed, nobody can choose them.
+    """
     seed = system.token_bytes(KEY_BYTES)
-    points = [session.point(name) for name in session.clients]
+    others = [name for name in session.clients if name != kept.client]
+    receivers = session.clients if session.neighbours is None else drawn(others, session.neighbours)
+    points = [session.point(name) for name in receivers]
     both = [
-        shamir.split(int.from_bytes(secret, "big"), session.threshold, points)
+        shamir.split(int.from_bytes(secret, "big"), session.shares_needed, points)
         for secret in (seed, bytes.fromhex(kept.mask_secret))
     ]
     sent = []
-    for receiver, *pair in zip(session.clients, *both, strict=True):
+    for receiver, *pair in zip(receivers, *both, strict=True):
         context = {"session": session.id, "from": kept.client, "to": receiver}
         text = b"".join(shamir.to_bytes(share) for share in pair)
         sent.append(seal(text, bytes.fromhex(kept.cipher_secret), session.cipher_keys[receiver], context).hex())
@@ -126,6 +133,7 @@ def _shared(kept: Secrets, session: Session, roster: StepKeys) -> Secrets:
         session={**fields, "clients": list(session.clients)},
         verify_keys={name: roster.clients[name].hex() for name in session.clients},
         ciphertexts=sent,
+        receivers=None if session.neighbours is None else list(receivers),
     )
 
 

@@ -20,6 +20,7 @@ from artifacts.publish import prepare
 from stages.execution.progress import Summary
 from stages.execution.versions import versions
 from stages.secagg import shamir
+from stages.secagg.graph import neighbourhood
 from stages.secagg.primitives import KEY_BYTES, SEAL_BYTES, SIGNATURE_BYTES
 from stages.secagg.ring import Ring
 from stages.secagg.roster import StepKeys, read_roster
@@ -50,9 +51,13 @@ def collect(
     keys: Path | None = None,
     params: SecaggTerms | None = None,
     receiver: str | None = None,
+    each: bool = False,
     force: bool = False,
 ) -> Summary:
-    """Check what the clients sent in one step and write the list that goes down. `keys` is the round's list of keys."""
+    """Check what the clients sent in one step and write the list that goes down. `keys` is the round's list of keys.
+
+    Of shares `each` writes a file for each reader beside `out` (`for_reader`), and the commitments alone into `out`.
+    """
     prepare(out, "downlink")
     known = read_roster(roster)
     if not files:
@@ -65,13 +70,15 @@ def collect(
         raise UsageError("--keys, the round's list of keys, is needed for all but the keys themselves.")
     if receiver is not None and kind != "secagg-shares":
         raise UsageError("--for goes with shares.")
+    if each and (kind != "secagg-shares" or receiver is not None):
+        raise UsageError("--each goes with shares, and without --for.")
     if params is not None and params != SecaggTerms() and kind != "secagg-keys":
-        raise UsageError("--threshold, --range, --bits and --modulus go with keys: the list of keys declares them.")
+        raise UsageError("--threshold, --range and their like go with keys: the list of keys declares them.")
     if keys is None:
         return _keys(_read(files, kind), known, params or SecaggTerms(), out, force=force)
     session = read_session(keys, known)
     if kind == "secagg-shares":
-        return _shares(_read(files, kind, session), session, known, receiver, out, force=force)
+        return _shares(_read(files, kind, session), session, known, receiver, out, each=each, force=force)
     if kind == "secagg-masked":
         return _survivors(files, session, known, out, force=force)
     return _confirmed(_read(files, kind, session), session, known, out, force=force)
@@ -104,12 +111,22 @@ def declared(terms: SecaggTerms, clients: int) -> dict[str, Any]:
     params: dict[str, Any] = {"threshold": threshold, "modulus": terms.word_bits}
     try:
         check_threshold(threshold, clients)
+        params |= _sparse(terms, clients, threshold) if terms.graph == "sparse" else {}
         if terms.range is None:
             return params
         Ring.plain(modulus=terms.word_bits, reach=terms.range, bits=terms.value_bits).check_fits(clients)
     except ValueError as error:
         raise UsageError(f"{error}. Choose --threshold, --range, --bits and --modulus that fit.") from error
     return params | {"range": terms.range, "bits": terms.value_bits}
+
+
+def _sparse(terms: SecaggTerms, clients: int, threshold: int) -> dict[str, Any]:
+    """How many neighbours each client draws, where that is fewer than all."""
+    colluders = clients // 10 if terms.colluders is None else terms.colluders
+    found = neighbourhood(clients, colluders, clients - threshold)
+    if found is None:
+        return {}
+    return {"colluders": colluders, "neighbours": found.neighbours, "share_threshold": found.threshold}
 
 
 def _shares(
@@ -119,35 +136,71 @@ def _shares(
     receiver: str | None,
     out: Path,
     *,
+    each: bool,
     force: bool,
 ) -> Summary:
+    """All that is read is read once; each ciphertext goes to its reader."""
     senders = tuple(sent)
     if receiver is not None and receiver not in session.clients:
         raise UsageError(f"--for {receiver}: not on the list of keys.")
-    texts, commitments = [], []
+    if session.neighbours is not None and receiver is None and not each:
+        raise UsageError("in a sparse graph each client reads its own shares: give --each, or --for CLIENT.")
+    texts: dict[str, dict[str, Any]] = {name: {} for name in session.clients}  # by reader, then by sender
+    commitments: dict[str, bytes] = {}
     for client, artifact in sent.items():
         check_signed(artifact, known)
-        texts.append(ciphertexts(artifact, (client,), session.clients)[0])
-        commitments += rows(artifact, "commitments", 32, (client,))
+        found = _ciphertexts(artifact, client, session)
+        for reader, text in zip(names(artifact, "receivers"), found, strict=True):
+            texts[reader][client] = text
+        commitments |= {client: rows(artifact, "commitments", 32, (client,))[0]}
     _check_enough(len(senders), session, "sent shares")
-    receivers = session.clients if receiver is None else (receiver,)
-    columns = [session.clients.index(name) for name in receivers]
-    tensors = {"ciphertexts": np.stack(texts)[:, columns], "commitments": stacked(commitments, 32)}
-    params = {"senders": list(senders), "receivers": list(receivers)}
-    about = _about("secagg-shares", "shares", session.round, sent.values(), params, session.reference)
-    digest = tensors_file.write(out, tensors, about, force=force)
+    simulation = list(sent.values())
+
+    def write(path: Path, readers: tuple[str, ...], own: tuple[str, ...], **more: Any) -> str:
+        columns = [np.stack([texts[reader][sender] for sender in own]) for reader in readers if own]
+        empty = np.empty((len(own), 0 if not readers else len(readers), CIPHERTEXT_BYTES), np.uint8)
+        tensors = {
+            "ciphertexts": np.stack(columns, axis=1) if columns else empty,
+            "commitments": stacked([commitments[sender] for sender in own], 32),
+        }
+        params = {"senders": list(own), "receivers": list(readers), **more}
+        about = _about("secagg-shares", "shares", session.round, simulation, params, session.reference)
+        return tensors_file.write(path, tensors, about, force=force)
+
+    # In a sparse graph a reader gets few, and must know who else is there to mask with.
+    more = {} if session.neighbours is None else {"present": list(senders)}
+    if receiver is not None:
+        digest = write(out, (receiver,), tuple(sorted(texts[receiver])), **more)
+    elif each:
+        for reader in session.clients:
+            path = for_reader(out, reader)
+            prepare(path, "downlink")
+            write(path, (reader,), tuple(sorted(texts[reader])), **more)
+        digest = write(out, (), senders)
+    else:
+        digest = write(out, session.clients, senders)
     return _summary(out, digest, session.round, senders=list(senders))
 
 
-def ciphertexts(artifact: TensorArtifact, senders: tuple[str, ...], receivers: tuple[str, ...]) -> Any:
-    """The tensor of encrypted shares, of the shape that it must have."""
-    found = artifact.tensors["ciphertexts"]
-    if names(artifact, "senders") != senders or names(artifact, "receivers") != receivers:
+def for_reader(listed: Path, reader: str) -> Path:
+    """Beside the list of shares, `secagg-shares-0001.safetensors`: what one client reads of them."""
+    stem, _, number = listed.stem.rpartition("-")
+    return listed.with_name(f"{stem}-for-{reader}-{number}{listed.suffix}")
+
+
+def _ciphertexts(artifact: TensorArtifact, sender: str, session: Session) -> Any:
+    """One client's encrypted shares: for everybody, or for as many others as it had to draw."""
+    found, receivers = artifact.tensors["ciphertexts"], names(artifact, "receivers")
+    if session.neighbours is None:
+        fits = receivers == session.clients
+    else:
+        fits = len(receivers) == session.neighbours and set(receivers) <= {*session.clients} - {sender}
+    if names(artifact, "senders") != (sender,) or not fits:
         raise InputError(f"{artifact.path} names other senders or receivers than it should. Get it again.")
-    wanted = (len(senders), len(receivers), CIPHERTEXT_BYTES)
+    wanted = (1, len(receivers), CIPHERTEXT_BYTES)
     if found.shape != wanted:
         raise InputError(f"{artifact.path}: its shares have the shape {list(found.shape)}, expected {list(wanted)}.")
-    return found
+    return found[0]
 
 
 def _survivors(files: Sequence[Path], session: Session, known: StepKeys, out: Path, *, force: bool) -> Summary:
@@ -160,7 +213,8 @@ def _survivors(files: Sequence[Path], session: Session, known: StepKeys, out: Pa
     params: dict[str, Any] = {"survivors": list(there), "signers": []}
     about = _about("secagg-survivors", "mask", session.round, [], params, session.reference, vectors.model)
     digest = tensors_file.write(out, tensors, about, force=force)
-    return _summary(out, digest, session.round, survivors=list(there), dropped=sorted(set(vectors.peers) - set(there)))
+    asked = session.clients if session.neighbours is not None else vectors.peers
+    return _summary(out, digest, session.round, survivors=list(there), dropped=sorted(set(asked) - set(there)))
 
 
 def _confirmed(

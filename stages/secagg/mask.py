@@ -60,7 +60,8 @@ def mask(
         steps = ring.quantised(vector)
     except ValueError as error:
         raise InputError(f"{update}: {error}. Clip it (`encode --clip-norm`), or agree on a larger --range.") from error
-    peers = {name: session.mask_keys[name] for name in received if name != member.name}
+    chosen = _present(listed, session, member, kept)
+    peers = {name: session.mask_keys[name] for name in sorted({*received, *chosen} - {member.name})}
     covered = masks.masked(
         steps, client=member.name, seed=bytes.fromhex(kept.seed), secret=bytes.fromhex(kept.mask_secret),
         publics=peers, session=session.bound(start.sha256),
@@ -71,7 +72,7 @@ def mask(
     stated = {*source.metadata.disclosures, *(() if source.metadata.privacy else ("update",))}
     about = member.about(
         "secagg-masked", "mask", session.round, session.reference, *_inputs(source, member),
-        params={"peers": sorted(received), "step": ring.step, "most": ring.most, "encoding": encoding},
+        params={"peers": sorted({*peers, member.name}), "step": ring.step, "most": ring.most, "encoding": encoding},
         privacy=source.metadata.privacy, disclosures=tuple(sorted(stated - COUNTS)),
     )  # fmt: skip
     simulation = about.simulation or source.metadata.simulation
@@ -79,7 +80,8 @@ def mask(
     about = replace(about, params=signed(about, tensors, member.identity))
     refuse_uncovered(member.key_path, about.privacy, about.disclosures, [update])
     member.once("mask", session.round, session.id, output_digest(tensors))
-    member.keep(replace(kept, received=received, model=start.sha256))
+    present = None if session.neighbours is None else chosen
+    member.keep(replace(kept, received=received, present=present, model=start.sha256))
     digest = tensors_file.write(out, tensors, about, force=force)
     return {
         "out": str(out),
@@ -102,12 +104,13 @@ def _received(listed: TensorArtifact, session: Session, member: Member, kept: Se
     stranger = next((name for name in senders if name not in session.clients), None)
     if stranger is not None:
         raise InputError(f"{path} has shares of {stranger!r}, who is not on the list of keys. Ask for another.")
-    if len(senders) < session.threshold:
-        raise InputError(f"{path}: {len(senders)} clients sent shares, {session.threshold} are needed. Wait for more.")
+    there = senders if session.neighbours is None else _all_present(listed, session)
+    if len(there) < session.threshold:
+        raise InputError(f"{path}: {len(there)} clients sent shares, {session.threshold} are needed. Wait for more.")
     texts = listed.tensors["ciphertexts"]
     if member.name not in receivers or texts.shape[:2] != (len(senders), len(receivers)):
         raise InputError(f"{path} holds no shares for {member.name!r}. Ask the server for its file.")
-    if member.name not in senders:
+    if member.name not in there:
         raise InputError(f"{path} lacks the shares of {member.name!r} itself. Send them to the server.")
     column = receivers.index(member.name)
     received = {}
@@ -128,6 +131,30 @@ def _received(listed: TensorArtifact, session: Session, member: Member, kept: Se
             ) from None
         received[sender] = [share.hex() for share in both]
     return received
+
+
+def _all_present(listed: TensorArtifact, session: Session) -> tuple[str, ...]:
+    """In a sparse graph a client is sent a few shares, and beside them the names of all who sent some."""
+    present = tuple(listed.metadata.params.get("present") or ())
+    if not set(names(listed, "senders")) <= set(present) <= set(session.clients):
+        raise InputError(f"{listed.path} does not say who sent shares. Ask the server for another.")
+    return present
+
+
+def _present(listed: TensorArtifact, session: Session, member: Member, kept: Secrets) -> list[str]:
+    """Of those whom the client drew, who sent shares too: it masks with these, whoever else drew it.
+
+    With fewer than t of them its secrets might not come out; with none the server would take off what is left.
+    """
+    if session.neighbours is None:
+        return []
+    found = sorted({*(kept.receivers or [])} & {*_all_present(listed, session)})
+    if len(found) < session.shares_needed:
+        raise InputError(
+            f"{listed.path}: of the {session.neighbours} neighbours that {member.name!r} drew {len(found)} sent "
+            f"shares, {session.shares_needed} are needed. The round is lost; take the next number."
+        )
+    return found
 
 
 def _source(path: Path, model: TensorArtifact, session: Session, member: Member) -> TensorArtifact:
@@ -187,6 +214,11 @@ def ring_of(source: TensorArtifact, session: Session) -> tuple[Ring, dict[str, A
             f"{source.path} counts with {noise.colluders} clients that side with the server; of {len(session.clients)} "
             f"clients at least {sound} must stay then, the list of keys says {session.threshold}. Collect the keys "
             f"with --threshold {sound} or more."
+        )
+    if session.neighbours is not None and (session.colluders or 0) < noise.colluders:
+        raise InputError(
+            f"{source.path} counts with {noise.colluders} clients that side with the server, the list of keys with "
+            f"{session.colluders}. Collect the keys with --colluders {noise.colluders} or more."
         )
     if session.threshold < noise.least_clients:
         raise InputError(

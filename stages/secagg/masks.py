@@ -71,17 +71,18 @@ def uncover(
     session: str,
     seeds: Mapping[str, bytes],
     dropped: Mapping[str, bytes],
-    publics: Mapping[str, bytes],
+    publics: Mapping[str, Mapping[str, bytes]],
 ) -> None:
     """Take the masks off the sum of the survivors' vectors, in place.
 
     `seeds` are the survivors' b, `dropped` the secret mask keys of those who shared but sent no vector, `publics` the
-    survivors' public mask keys. A dropped client's streams are there from the survivors' side: adding its own cancels.
+    public mask keys of the survivors that masked with each of these. A dropped client's streams are there from the
+    survivors' side: adding its own cancels.
     """
     for client, seed in seeds.items():
         add_stream(total, own_mask_key(seed, session, client), take_away=True)
     for client, secret in dropped.items():
-        add_pair_masks(total, client, secret, publics, session)
+        add_pair_masks(total, client, secret, publics[client], session)
 
 
 def flat(tensors: Mapping[str, NDArray[np.generic]], dtype: np.dtype[np.generic]) -> NDArray[np.generic]:

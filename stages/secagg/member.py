@@ -48,6 +48,8 @@ class Secrets:
     verify_keys: dict[str, str] | None = None  # of those on the list
     ciphertexts: list[str] | None = None  # what it sent: the same list gets the same answer
     received: dict[str, list[str]] | None = None  # by peer: the shares of its seed and of its mask key
+    receivers: list[str] | None = None  # whom it drew to hold its shares, where that is not everybody
+    present: list[str] | None = None  # those of them who sent shares too, when it masked
     model: str = ""  # the digest of the model that its masked update is for
 
     def __repr__(self) -> str:

@@ -19,6 +19,7 @@ from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.metadata import InputRef, Metadata
 from stages.privacy.events import output_digest
+from stages.secagg.graph import neighbourhood
 from stages.secagg.primitives import KEY_BYTES, SIGNATURE_BYTES, ForgeryError, check_public, sign
 from stages.secagg.ring import Ring
 from stages.secagg.roster import StepKeys
@@ -39,6 +40,19 @@ class Session:
     bits: int | None
     cipher_keys: Mapping[str, bytes]
     mask_keys: Mapping[str, bytes]
+    colluders: int | None = None
+    neighbours: int | None = None  # that each client draws; None: everybody masks with everybody
+    share_threshold: int | None = None
+
+    @property
+    def shares_needed(self) -> int:
+        """So many shares of a secret give it."""
+        return self.threshold if self.share_threshold is None else self.share_threshold
+
+    @property
+    def least_peers(self) -> int:
+        """A client masks with at least so many, itself among them."""
+        return self.threshold if self.share_threshold is None else self.share_threshold + 1
 
     def point(self, client: str) -> int:
         """Where the client's Shamir shares are."""
@@ -100,6 +114,19 @@ def check_threshold(threshold: int, clients: int) -> None:
         )
 
 
+def check_neighbours(session: Session) -> None:
+    """The neighbours are those of the formula, or `ValueError`: with fewer a client would hide among fewer."""
+    stated = [session.colluders, session.neighbours, session.share_threshold]
+    if stated == [None, None, None]:
+        return
+    clients = len(session.clients)
+    if session.colluders is not None:
+        due = neighbourhood(clients, session.colluders, clients - session.threshold)
+        if due is not None and stated[1:] == [due.neighbours, due.threshold]:
+            return
+    raise ValueError("its neighbours are not those that its clients, its threshold and its colluders ask for")
+
+
 def read_session(path: Path, roster: StepKeys) -> Session:
     """The server's list of keys, every signature checked against the roster."""
     listed = tensors_file.read(path, kind="secagg-keys")
@@ -115,8 +142,10 @@ def read_session(path: Path, roster: StepKeys) -> Session:
             listed.sha256, _round(listed), clients, params["threshold"], params["modulus"], params.get("range"),
             params.get("bits"), dict(zip(clients, cipher_keys, strict=True)),
             dict(zip(clients, mask_keys, strict=True)),
+            *(params.get(name) for name in ("colluders", "neighbours", "share_threshold")),
         )  # fmt: skip
         check_threshold(session.threshold, len(clients))
+        check_neighbours(session)
         if (session.reach is None) != (session.bits is None):
             raise ValueError("it has one of range and bits")
         ring = session.plain_ring()

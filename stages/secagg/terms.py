@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from stages.hyperparameters import HyperParameters, hyper
+from stages.hyperparameters import HyperParameters, When, hyper
 
 MODULI = (32, 64)
 LEAST_BITS, MOST_BITS = 2, 53  # 53: what float64 holds exactly
@@ -38,7 +39,22 @@ class SecaggTerms(HyperParameters):
     bits: int | None = hyper(None, "Bits of a value within the range (20).", panel=PANEL)
     modulus: int | None = hyper(None, "Bits of a masked value: 32 or 64 (32).", panel=PANEL)
 
+    graph: Literal["complete", "sparse"] = hyper(
+        "complete",
+        "Who masks with whom: everybody with everybody, or each with a few that it draws, as many as the number of "
+        "clients, --colluders and dropouts ask for (Bell et al. 2020); with few clients that is everybody.",
+        panel=PANEL,
+    )
+    colluders: int | None = hyper(
+        None,
+        "So many clients may side with the server (a tenth, if not given).",
+        symbol="c",
+        panel=PANEL,
+        when=When("--graph sparse", lambda terms: terms.graph == "sparse"),
+    )
+
     def check(self) -> None:
+        self.require(self.colluders is None or self.colluders >= 0, "colluders", "at least 0")
         self.require(self.threshold is None or self.threshold >= 2, "threshold", "at least 2")
         self.require(self.range is None or self.range > 0, "range", "above 0")
         fits = self.bits is None or LEAST_BITS <= self.bits <= MOST_BITS

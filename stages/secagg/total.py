@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -55,6 +56,7 @@ def secure_sum(
     there = _survivors(survivors, session, known, bound)
     _check_same(tuple(sorted(vectors.owners)), there, survivors)
     dropped = tuple(sorted(set(vectors.peers) - set(there)))
+    vectors.check_pairs()
     listed = tensors_file.read(shares, kind="secagg-shares")
     session.check_member(listed.metadata, shares)
     given = _answers(answers, session, known, there, dropped)
@@ -65,7 +67,10 @@ def secure_sum(
         if pair_of(secret).public != session.mask_keys[client]:
             raise _wrong(client, "mask key")
     total, ring = vectors.total, vectors.ring
-    publics = {client: session.mask_keys[client] for client in there}
+    publics = {
+        client: {peer: session.mask_keys[peer] for peer in there if client in vectors.peers_of[peer]}
+        for client in dropped
+    }
     masks.uncover(total, session=bound, seeds=seeds, dropped=secrets, publics=publics)
     whole: Any = ring.signed(total)
     # Under noise shares nothing is looked at: no wrap-around may stop a round after noise was added (rule 23).
@@ -142,7 +147,11 @@ def _answers(
         client = str(artifact.metadata.client)
         session.check_member(artifact.metadata, path)
         check_signed(artifact, known)
-        if names(artifact, "survivors") != there or names(artifact, "dropped") != dropped:
+        answered = names(artifact, "survivors"), names(artifact, "dropped")
+        alike = answered == (there, dropped)
+        if session.neighbours is not None:  # each answers for those who gave it shares
+            alike = set(answered[0]) <= set(there) and not set(answered[1]) & set(there)
+        if not alike:
             raise InputError(f"{path} answers another survivor list than this round's. Leave it out.")
         if client not in there or client in answers:
             raise InputError(f"{path} is by {client!r}, who is no survivor or has answered already. Leave it out.")
@@ -157,18 +166,25 @@ def _answers(
 def recovered(
     answers: Sequence[TensorArtifact], tensor: str, owners: tuple[str, ...], session: Session
 ) -> dict[str, bytes]:
-    """Of each owner the secret, from the shares in t of the answers."""
-    used = answers[: session.threshold]
-    weights = shamir.weights_at_zero([session.point(str(answer.metadata.client)) for answer in used])
-    sums = dict.fromkeys(owners, 0)
-    for weight, answer in zip(weights, used, strict=True):
-        for owner, row in zip(owners, rows(answer, tensor, shamir.SHARE_BYTES, owners), strict=True):
-            try:
-                sums[owner] += weight * shamir.from_bytes(row)
-            except ValueError:
-                raise InputError(f"{answer.path} holds something else than shares. Leave it out.") from None
-    secrets = {}
-    for owner, number in sums.items():
+    """Of each owner the secret, from the shares in t of the answers that have one of it."""
+    listing = "survivors" if tensor == "seeds" else "dropped"
+    shares: dict[str, dict[int, int]] = {owner: {} for owner in owners}
+    for answer in answers:
+        point, held = session.point(str(answer.metadata.client)), names(answer, listing)
+        for owner, row in zip(held, rows(answer, tensor, shamir.SHARE_BYTES, held), strict=True):
+            if owner in shares and len(shares[owner]) < session.shares_needed:
+                try:
+                    shares[owner][point] = shamir.from_bytes(row)
+                except ValueError:
+                    raise InputError(f"{answer.path} holds something else than shares. Leave it out.") from None
+    secrets, weights = {}, functools.lru_cache(maxsize=1)(shamir.weights_at_zero)
+    for owner, given in shares.items():
+        if len(given) < session.shares_needed:
+            raise InputError(
+                f"{len(given)} of those who answered have a share of {owner!r}, {session.shares_needed} are needed to "
+                "uncover the sum. Wait for more."
+            )
+        number = sum(weight * given[point] for weight, point in zip(weights(tuple(given)), given, strict=True))
         if number % shamir.PRIME >= 2 ** (8 * KEY_BYTES):
             raise _wrong(owner, "mask key" if tensor == "mask_keys" else "seed")
         secrets[owner] = (number % shamir.PRIME).to_bytes(KEY_BYTES, "big")

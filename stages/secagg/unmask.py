@@ -66,8 +66,10 @@ def unmask(
         )
     _check_signers(listed, session, there, kept)
     member.once("unmask", session.round, session.id, request)
+    # Of those who gave it shares: in a sparse graph a few, else all.
     received = kept.received or {}
     dropped = tuple(sorted(received.keys() - set(there)))
+    there = tuple(name for name in there if name in received)
     tensors = {
         "seeds": stacked([bytes.fromhex(received[name][0]) for name in there], shamir.SHARE_BYTES),
         "mask_keys": stacked([bytes.fromhex(received[name][1]) for name in dropped], shamir.SHARE_BYTES),
@@ -96,7 +98,9 @@ def _answered(listed: TensorArtifact, kept: Secrets, member: Member, out: Path) 
     found = tensors_file.read(path, kind="secagg-unmask")
     about = found.metadata
     same = (about.client, about.round) == (member.name, kept.round)
-    return found if same and about.params["survivors"] == list(names(listed, "survivors")) else None
+    there, answered = set(names(listed, "survivors")), about.params
+    fits = {*answered["survivors"]} <= there and not {*answered["dropped"]} & there
+    return found if same and fits else None
 
 
 def _check_list(listed: TensorArtifact, kept: Secrets, member: Member) -> tuple[Session, tuple[str, ...]]:
@@ -114,9 +118,16 @@ def _check_list(listed: TensorArtifact, kept: Secrets, member: Member) -> tuple[
     session = kept.opened
     session.check_member(listed.metadata, path)
     there = names(listed, "survivors")
-    stranger = next((name for name in there if name not in kept.received), None)
+    known = kept.received if session.neighbours is None else session.clients
+    stranger = next((name for name in there if name not in known), None)
     if stranger is not None:
         raise InputError(f"{path} has {stranger!r}, who sent no shares in this round. Ask the server for another list.")
+    left = [name for name in kept.present or () if name in there]
+    if session.neighbours is not None and len(left) < session.shares_needed:
+        raise InputError(
+            f"{path}: of the neighbours that {member.name!r} drew {len(left)} are left, {session.shares_needed} are "
+            "needed to hide among. Nothing was revealed; the round is lost."
+        )
     if len(there) < session.threshold:
         raise InputError(f"{path}: {len(there)} survivors, but {session.threshold} are needed. The round is lost.")
     if member.name not in there:

@@ -29,6 +29,7 @@ class Vectors:
     def __init__(self, session: Session, roster: StepKeys) -> None:
         self._session, self._roster = session, roster
         self.owners: dict[str, Path] = {}
+        self.peers_of: dict[str, tuple[str, ...]] = {}
         self.references: list[InputRef] = []
         self.events: list[list[dict[str, Any]]] = []  # of each client
         self.disclosures: set[str] = set()
@@ -39,8 +40,18 @@ class Vectors:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Those who sent shares: all of these masked with one another."""
-        return tuple(self._stated["peers"])
+        """All with whom somebody masked: in a complete graph those who sent shares, each with one another."""
+        return tuple(sorted({peer for peers in self.peers_of.values() for peer in peers}))
+
+    def check_pairs(self) -> None:
+        """A mask that one of two put on and the other did not would stay in the sum."""
+        for client, peers in self.peers_of.items():
+            odd = next((p for p in peers if p in self.peers_of and client not in self.peers_of[p]), None)
+            if odd is not None:
+                raise InputError(
+                    f"{self.owners[client]} is masked with {odd!r}, but {self.owners[odd]} is not masked with "
+                    f"{client!r}: the server showed them different lists. The round is lost."
+                )
 
     @property
     def encoding(self) -> dict[str, Any]:
@@ -90,6 +101,7 @@ class Vectors:
             raise InputError(f"{path} and {self.owners[client]} are both from client {client!r}: a client counts once.")
         self._check_like(artifact, client)
         self.owners[client] = path
+        self.peers_of[client] = names(artifact, "peers")
         self.references.append(InputRef(role="masked", kind="secagg-masked", sha256=artifact.sha256))
         self.events.append([dict(event) for event in metadata.privacy])
         self.disclosures |= set(metadata.disclosures)
@@ -106,6 +118,9 @@ class Vectors:
         path, params = artifact.path, artifact.metadata.params
         models = artifact.metadata.inputs_as("model")
         stated = {name: params.get(name) for name in _AGREED}
+        if self._session.neighbours is not None:  # each has its own
+            self._check_peers(artifact, params["peers"])
+            stated["peers"] = []
         stated |= {"inputs": models, "shapes": {spec.name: spec.shape for spec in artifact.specs}}
         stated["private"] = bool(artifact.metadata.privacy)
         if self._first is None:
@@ -118,12 +133,11 @@ class Vectors:
                 f"{path} has another {what} than {self._first}: their sum would mean nothing, or hide less than "
                 "each claims. Mask all updates of a round alike."
             )
-        if client not in self.peers:
+        if client not in params["peers"]:
             raise InputError(f"{path} is from {client!r}, who is not among its own peers. Get it again.")
 
     def _check_sound(self, artifact: TensorArtifact, stated: dict[str, Any]) -> None:
         path, session = artifact.path, self._session
-        names(artifact, "peers")
         ring = session.plain_ring()
         numbers = (
             type(stated["step"]) is float and stated["step"] > 0 and type(stated["most"]) is int and stated["most"] > 0
@@ -136,5 +150,8 @@ class Vectors:
         wanted = "I32" if session.modulus == 32 else "I64"
         if any(spec.dtype != wanted for spec in artifact.specs):
             raise InputError(f"{path} is not modulo 2^{session.modulus}, as the list of keys declares. Get it again.")
-        if not set(stated["peers"]) <= set(session.clients) or len(stated["peers"]) < session.threshold:
-            raise InputError(f"{path} was masked with others than the list of keys has. Get it again.")
+        self._check_peers(artifact, artifact.metadata.params["peers"])
+
+    def _check_peers(self, artifact: TensorArtifact, peers: Sequence[str]) -> None:
+        if not set(peers) <= set(self._session.clients) or len(peers) < self._session.least_peers:
+            raise InputError(f"{artifact.path} was masked with others than the list of keys has. Get it again.")

@@ -59,7 +59,7 @@ def test_every_pattern_of_dropouts(modulus):
                 masks.uncover(
                     total, session=session, seeds={name: recovered("seed", name, answering) for name in there},
                     dropped={name: recovered("key", name, answering) for name in sharing if name not in there},
-                    publics={name: pairs[name].public for name in there},
+                    publics={gone: {name: pairs[name].public for name in there} for gone in sharing},
                 )  # fmt: skip
                 assert total.view(f"<i{modulus // 8}").tolist() == expected.tolist()
                 patterns += 1

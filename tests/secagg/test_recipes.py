@@ -92,12 +92,13 @@ def test_audit_and_account_of_a_secure_run(secure):
 
 
 def test_the_servers_lists_count_in_their_round(secure):
-    """Down go, in the first round, the model and four lists, to each of the three clients."""
+    """Down go, in the first round, the model and three lists to each of the three clients, and to each its shares."""
     transfers = read_communication(RunFolder(secure)).transfers
     first = sum(t.size * t.copies for t in transfers if t.round == 1 and not t.up)
-    lists = sorted(secure.glob("server/outbox/secagg-*-0001.safetensors"))
-    files = [secure / "public/model-0000.safetensors", *lists]
-    assert len(lists) == 4 and first == 3 * sum(path.stat().st_size for path in files)
+    lists = [secure / f"server/outbox/secagg-{step}-0001.safetensors" for step in ("keys", "survivors", "confirmed")]
+    files = [secure / "public/model-0000.safetensors", *lists] * 3
+    files += sorted(secure.glob("server/outbox/secagg-shares-for-*-0001.safetensors"))
+    assert len(files) == 15 and first == sum(path.stat().st_size for path in files)
 
 
 NOISY = ("partition.clients=4", "encode.least_clients=3", "train-client.local_epochs=1")
