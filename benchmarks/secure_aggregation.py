@@ -2,9 +2,12 @@
 
 Every client's steps are run through the files, as on the command line without the start of Python. Against a plain
 round: `encode` at the client, `aggregate --as update` at the server. The last client drops after it sent its shares, so
-that the server recovers a mask key too. Of a round with more than 4 GB of vectors a part is run: all clients' keys and
-shares, three clients' masks, and at the server the reading of these three files and the masks of all. Signing the
-survivors and answering do not depend on the number of parameters; there they are left out.
+that the server recovers a mask key too. `sparse` is `--graph sparse` with a tenth of colluders and a threshold of 95%.
+
+Of a round with more than 4 GB of vectors or 1,000 clients a sample is run: all clients' keys and shares, three clients'
+masks, and at the server the reading of these three files. A twentieth of the clients drop there; the time of
+the masks that the server takes off is that of a few, times their number. Signing the survivors and answering do not
+depend on the number of parameters; there they are left out.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from measuring import Row, Setting, seconds
@@ -29,11 +33,11 @@ from stages.methods.averaging import WeightedMean
 from stages.methods.params.aggregation import MeanRule
 from stages.methods.params.encoding import DeltaEncoding
 from stages.secagg import client_steps, masks
-from stages.secagg.collect import collect
+from stages.secagg.collect import CIPHERTEXT_BYTES, collect, for_reader
 from stages.secagg.mask import mask
 from stages.secagg.primitives import new_pair
 from stages.secagg.roster import read_roster
-from stages.secagg.session import read_session
+from stages.secagg.session import Session, read_session
 from stages.secagg.terms import SecaggTerms
 from stages.secagg.total import secure_sum
 from stages.secagg.unmask import confirm, unmask
@@ -42,27 +46,34 @@ from stages.secagg.vectors import Vectors
 TITLE = "Secure aggregation"
 _MOST_BYTES = 4_000_000_000
 _FEW = 3
+_SAMPLE = 25  # masks of either kind that the server takes off
 _STEPS = ("keys", "shares", "masked", "survivors", "unmask")
 
 
 def measure(setting: Setting) -> Iterator[Row]:
-    sizes = ((3, 1000),) if setting.smoke else ((10, 64_000), (100, 64_000), (10, 10_000_000))
+    sizes = [(3, 1000, False)] if setting.smoke else [(10, 64_000, False), (100, 64_000, False), (100, 64_000, True)]
+    if not setting.smoke:
+        sizes.append((10, 10_000_000, False))
     if setting.full:
-        sizes += ((100, 10_000_000),)
-    for clients, parameters in sizes:
-        folder = setting.folder / f"{clients}-{parameters}"
-        if clients * parameters * 8 > _MOST_BYTES:  # updates and masked vectors, four bytes each
-            yield from _Run(folder, clients, parameters, masking=_FEW).part()
+        sizes += [(100, 10_000_000, True), (1000, 64_000, True), (1000, 10_000_000, True)]
+    for clients, parameters, sparse in sizes:
+        folder = setting.folder / f"{clients}-{parameters}-{sparse}"
+        terms = SecaggTerms(range=1.0)
+        if sparse:
+            terms = SecaggTerms(range=1.0, graph="sparse", threshold=clients - clients // 20)
+        if clients >= 1000 or clients * parameters * 8 > _MOST_BYTES:  # updates and masked vectors, four bytes each
+            yield from _Run(folder, clients, parameters, terms, masking=_FEW).part()
         else:
-            yield from _Run(folder, clients, parameters, masking=clients - 1).rows()
+            yield from _Run(folder, clients, parameters, terms, masking=clients - 1).rows()
 
 
 class _Run:
     """One round over files; the times of a step are those of its clients, one after the other."""
 
-    def __init__(self, folder: Path, clients: int, parameters: int, *, masking: int) -> None:
-        self.folder, self.parameters = folder, parameters
-        self.names = [f"{i:03}" for i in range(clients)]
+    def __init__(self, folder: Path, clients: int, parameters: int, terms: SecaggTerms, *, masking: int) -> None:
+        self.folder, self.parameters, self.terms = folder, parameters, terms
+        self.what = f"{clients} clients, {parameters:,} parameters" + (", sparse" if terms.graph == "sparse" else "")
+        self.names = [f"{i:04}" for i in range(clients)]
         self.there = self.names[:masking]
         self.taken: dict[str, list[float]] = {}
         self.processor: dict[str, list[float]] = {}
@@ -104,16 +115,18 @@ class _Run:
         """Of the processor's time, which others on the machine do not change much: the sum of the steps' medians."""
         return sum(float(np.median(self.processor[step])) for step in steps)
 
-    def collect(self, step: str, to: str, who: list[str], terms: SecaggTerms | None = None) -> None:
+    def collect(self, step: str, to: str, who: list[str]) -> None:
         files = [self.up(name, step) for name in who]
-        keys = None if step == "keys" else self.down("keys")
-        self.time("collect", lambda: collect(files, self.down(to), roster=self.roster, keys=keys, params=terms))
+        given: dict[str, Any] = {"params": self.terms} if step == "keys" else {"keys": self.down("keys")}
+        if step == "shares":
+            given["each"] = True
+        self.time("collect", lambda: collect(files, self.down(to), roster=self.roster, **given))
 
     def mask(self) -> None:
         """Keys and shares of all clients, and the masked updates of those who have one."""
         for name in self.names:
             self.time("keys", lambda n=name: client_steps.keys(self.up(n, "keys"), round=1))  # type: ignore[misc]
-        self.collect("keys", "keys", self.names, SecaggTerms(range=1.0))
+        self.collect("keys", "keys", self.names)
         for name in self.names:
             self.time(
                 "shares",
@@ -122,7 +135,8 @@ class _Run:
         self.collect("shares", "shares", self.names)
         for name in self.there:
             update = self.private(name, "update.safetensors")
-            self.time("mask", lambda n=name, u=update: mask(self.down("shares"), self.model, u, self.up(n, "masked")))  # type: ignore[misc]
+            own = for_reader(self.down("shares"), name)
+            self.time("mask", lambda n=name, u=update, o=own: mask(o, self.model, u, self.up(n, "masked")))  # type: ignore[misc]
 
     def encode(self) -> None:
         for name in self.there:
@@ -140,34 +154,61 @@ class _Run:
         vectors = Vectors(session, known)
         for name in self.there:
             self.time("add", lambda n=name: vectors.add(self.up(n, "masked")))  # type: ignore[misc]
-        *there, dropped = self.names
-        secret = new_pair()  # whose masks these are does not matter for their time
-        self.time(
-            "uncover",
-            lambda: masks.uncover(
-                vectors.total, session=session.id, seeds={name: os.urandom(32) for name in there},
-                dropped={dropped: secret.secret}, publics={dropped: {name: session.mask_keys[name] for name in there}},
-            ),
-        )  # fmt: skip
+        off, streams, everybody = self._uncovered(vectors.total, session)
         average = WeightedMean()
         for name in self.there:
             read = self.up(name, "message")
             self.time("average", lambda f=read: average.add(tensors_file.read(f).tensors, 1))  # type: ignore[misc]
         middle = {step: float(np.median(times)) for step, times in self.taken.items()}
-        what = f"{len(self.names)} clients, {self.parameters:,} parameters"
+        what = self.what
         client = middle["keys"] + middle["shares"] + middle["mask"]
         yield _row(f"{what}: a client, to its mask", "encode", client, middle["encode"], seconds, middle)
         used = self.middle("keys", "shares", "mask")
         yield _row(f"{what}: its processor time", "encode", used, self.middle("encode"), seconds, {})
         yield _row(f"{what}: reading one", "reading a message", middle["add"], middle["average"], seconds, {})
         yield _row(f"{what}: its processor time", "a message", self.middle("add"), self.middle("average"), seconds, {})
-        plain = middle["average"] * len(there)
-        yield _row(f"{what}: all masks off", f"{len(there)} messages", middle["uncover"], plain, seconds, {})
-        plain = self.middle("average") * len(there)
-        yield _row(f"{what}: its processor time", "the same", self.middle("uncover"), plain, seconds, {})
+        of_all = f"{len(self.names)} messages"
+        plain = self.middle("average") * len(self.names)
+        yield _row(f"{what}: its {streams:,} masks off, processor time by a sample", of_all, off, plain, seconds, {})
+        yield _row(f"{what}: the same", f"{everybody:,} masks", off, off / streams * everybody, seconds, {})
+        few, many = self._covered(session)
+        yield _row(f"{what}: a client's masks, processor time", "with everybody", few, many, seconds, {})
         name = self.there[0]
         masked, message = (self.up(name, file).stat().st_size for file in ("masked", "message"))
         yield _row(f"{what}: the masked update", "a message", masked, message, _bytes, {})
+
+    def _uncovered(self, total: Any, session: Session) -> tuple[float, int, int]:
+        """Seconds of all masks by those of some, how many there are, and how many they were in a complete graph."""
+        gone = self.names[-max(1, len(self.names) // 20) :]
+        there = self.names[: -len(gone)]
+        drew = {n: set(tensors_file.read(self.up(n, "shares")).metadata.params["receivers"]) for n in self.names}
+        pairs = {u: [v for v in there if v in drew[u] or u in drew[v]] for u in gone}
+        some, one = there[:_SAMPLE], gone[0]  # whose masks these are does not matter for their time
+        publics = {one: {name: session.mask_keys[name] for name in pairs[one][:_SAMPLE]}}
+        self.time(
+            "uncover",
+            lambda: masks.uncover(
+                total, session=session.id, seeds={name: os.urandom(32) for name in some},
+                dropped={one: new_pair().secret}, publics=publics,
+            ),
+        )  # fmt: skip
+        streams = len(there) + sum(map(len, pairs.values()))
+        sampled = len(some) + len(publics[one])
+        return self.middle("uncover") / sampled * streams, streams, len(there) * (1 + len(gone))
+
+    def _covered(self, session: Session) -> tuple[float, float]:
+        """Processor seconds of one client's masks: with those it masks with, and with everybody."""
+        name, steps = self.there[0], np.zeros(self.parameters, np.uint32)
+        others = {n: session.mask_keys[n] for n in self.names if n != name}
+        peers = tensors_file.read(self.up(name, "masked")).metadata.params["peers"]
+        for step, publics in (("few", {n: key for n, key in others.items() if n in peers}), ("many", others)):
+            self.time(
+                step,
+                lambda p=publics: masks.masked(  # type: ignore[misc]
+                    steps, client=name, seed=os.urandom(32), secret=new_pair().secret, publics=p, session=session.id
+                ),
+            )
+        return self.middle("few"), self.middle("many")
 
     def rows(self) -> Iterator[Row]:
         there = self.there
@@ -193,7 +234,7 @@ class _Run:
         yield from self._stated(there[0])
 
     def _stated(self, name: str) -> Iterator[Row]:
-        what = f"{len(self.names)} clients, {self.parameters:,} parameters"
+        what = self.what
         middle = {step: float(np.median(times)) for step, times in self.taken.items()}
         client = sum(middle[step] for step in ("keys", "shares", "mask", "confirm", "unmask"))
         yield _row(f"{what}: a client", "encode", client, middle["encode"], seconds, middle)
@@ -208,9 +249,9 @@ class _Run:
             f"{what}: sent by a client", "its message", sent, self.up(name, "message").stat().st_size, _bytes, {}
         )
         lists = sum(self.down(step).stat().st_size for step in ("keys", "survivors-list", "confirmed"))
-        every = self.down("shares").stat().st_size
-        own = lists + every // len(self.names)  # `collect --for`
-        yield _row(f"{what}: sent to a client (--for)", "one list for all", own, lists + every, _bytes, {})
+        own = lists + for_reader(self.down("shares"), name).stat().st_size
+        whole = len(self.names) ** 2 * CIPHERTEXT_BYTES  # if all shares went to everybody
+        yield _row(f"{what}: sent to a client", "one list for all", own, lists + whole, _bytes, {})
 
 
 def _row(
