@@ -30,6 +30,12 @@ def pytest_configure(config):
         config.pluginmanager.register(load("anywhere/plugin.py"))
 
 
+@pytest.fixture(autouse=True)
+def _nothing_remembered(tmp_path_factory, monkeypatch):
+    """Tests work on copies of one client's folder, and none of them in the state of the user who runs them."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
 @pytest.fixture
 def fedsynth(capsys):
     """Call the command line; returns (exit code, stdout, stderr)."""

@@ -18,8 +18,8 @@ from typing import Any
 from artifacts.digests import is_sha256
 from artifacts.errors import InputError, VerificationError
 from artifacts.identity.keys import Key
-from artifacts.ledgers import chain
-from artifacts.ledgers.chain import LockedChain
+from artifacts.ledgers import chain, remembered
+from artifacts.ledgers.chain import Lines, LockedChain
 
 _NAME = "spend.jsonl"
 _FIELDS: dict[str, dict[str, type]] = {
@@ -40,6 +40,16 @@ def open_for(path: Path, key: Key) -> None:
     with chain.locked(path, _is_entry) as log:
         if _key_id(key) not in {fields.get("key") for fields in log.read().entries}:
             log.append({"entry": "opened", "key": _key_id(key)})
+
+
+def check_remembered(path: Path, key: Key, where: Path | None = None) -> None:
+    """Refuse a ledger that does not go on from what is remembered of it, here or in the folder `where`."""
+    remembered.check(key, path, _heads(chain.read(path, _is_entry)), where)
+
+
+def _heads(lines: Lines) -> list[str]:
+    """After 0, 1, 2 … entries."""
+    return [*(fields["previous"] for fields in lines.entries), lines.head]
 
 
 def is_unused(path: Path, key: Key) -> bool:
@@ -88,8 +98,7 @@ def commitment(path: Path, key: Key, occasion: str) -> str:
 
 def committed_entries(path: Path, key: Key, occasion: str, said: str) -> int | None:
     """After how many entries the ledger was what `commitment` said; None if it never was: an audit asks."""
-    lines = chain.read(path, _is_entry)
-    heads = [*(fields["previous"] for fields in lines.entries), lines.head]
+    heads = _heads(chain.read(path, _is_entry))
     return next((number for number, head in enumerate(heads) if _committed(head, key, occasion) == said), None)
 
 
@@ -106,15 +115,16 @@ def locked(path: Path, key: Key) -> Iterator[SpendLedger]:
             "fedsynth keygen, which opens one."
         )
     with chain.locked(path, _is_entry, create=False) as log:
-        book = SpendLedger(path, log, _key_id(key))
+        remembered.check(key, path, _heads(log.read()))
+        book = SpendLedger(path, log, key)
         if not book.is_opened:
             raise InputError(f"{path} is the spend ledger of another key. Use the key that it was opened with.")
         yield book
 
 
 class SpendLedger:
-    def __init__(self, path: Path, log: LockedChain, key_id: str) -> None:
-        self._path, self._log, self._key = path, log, key_id
+    def __init__(self, path: Path, log: LockedChain, key: Key) -> None:
+        self._path, self._log, self._secret, self._key = path, log, key, _key_id(key)
         self._entries = log.read().entries
 
     @property
@@ -172,6 +182,7 @@ class SpendLedger:
 
     def _append(self, fields: dict[str, Any]) -> None:
         self._log.append(fields)
+        remembered.note(self._secret, self._path, _heads(self._log.read()))
         self._entries = self._log.read().entries
 
 

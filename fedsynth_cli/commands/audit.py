@@ -35,6 +35,14 @@ def audit(
         str | None,
         typer.Option(help="Fingerprint of the roster, compared by telephone or letter.", show_default=False),
     ] = None,
+    remembered: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder with the spend ledgers' last heads as the client's machine remembers them, by default this "
+            "user's own.",
+            show_default=False,
+        ),
+    ] = None,
     headers: Annotated[
         Path | None,
         typer.Option(
@@ -124,8 +132,8 @@ def audit(
     with output.progress("audit") as report:
         cores = workers or os.cpu_count() or 1
         result = stage(
-            target, delta=delta, received=received or (), trust=trust, replay=options, headers=headers, workers=cores,
-            report=report,
+            target, delta=delta, received=received or (), trust=trust, remembered=remembered, replay=options,
+            headers=headers, workers=cores, report=report,
         )  # fmt: skip
     output.result(result.to_json(), lambda console: _show(console, result))
     if (error := result.error) is not None:

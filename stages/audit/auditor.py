@@ -44,6 +44,7 @@ def audit(
     delta: float | None = None,
     received: Sequence[Path] = (),
     trust: str | None = None,
+    remembered: Path | None = None,
     replay: ReplayOptions | None = None,
     headers: Path | None = None,
     workers: int = 1,
@@ -53,13 +54,14 @@ def audit(
 
     With `delta` the ε of what left is computed. `received` are folders with what a client was sent by the server, and
     with the roster: inside a run folder or a home they are found, elsewhere they must be given. `trust` is the
-    fingerprint of the roster, which the auditor has from elsewhere. With `replay` files are computed again as well.
+    fingerprint of the roster, which the auditor has from elsewhere. `remembered` is a folder with the heads that the
+    client's machine remembers, by default that of this user. With `replay` files are computed again as well.
     `headers` is a folder of DICOM files, of whose headers nothing may be found. Many files are looked at by `workers`
     processes; what comes out is the same.
     """
     for left in reversed(range(_TRIES)):
         try:
-            result, replaced = _look(target, received, trust, replay, workers, report)
+            result, replaced = _look(target, received, trust, remembered, replay, workers, report)
         except OSError as error:
             raise IncompleteError(f"{target} could not be looked at: {error.strerror}.") from error
         doubted = [finding for finding in result.findings if finding.level == "failure" and finding.where in replaced]
@@ -83,6 +85,7 @@ def _look(
     target: Path,
     received: Sequence[Path],
     trust: str | None,
+    remembered: Path | None,
     replay: ReplayOptions | None,
     workers: int,
     report: Report,
@@ -98,7 +101,7 @@ def _look(
     given = _given(subjects, server, result)
     roster, receipts = find_roster(subjects.folders, result), receipts_in(subjects.folders, result)
     check_trust(roster, trust, target, result)
-    common = Common(given, roster, receipts, replay)
+    common = Common(given, roster, receipts, replay, remembered)
     number, files = len(subjects.all), sum(snapshot.num_files for snapshot in clients)
     parts: list[Audited] = []
     for done in _each(clients, common, workers if files >= _MANY_FILES and replay is None else 1):

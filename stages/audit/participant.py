@@ -26,7 +26,7 @@ from stages.audit.outbound import Problem, Seen, check_seen
 from stages.audit.pictures import Fingerprints, copied, of_private
 from stages.audit.replay import Federation, ReplayOptions, replay_files
 from stages.audit.secure_rounds import STAGE, SecureRounds
-from stages.audit.signatures import check_anchor, check_envelopes, check_log, check_spent
+from stages.audit.signatures import check_anchor, check_envelopes, check_log, check_remembered, check_spent
 from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subject
 from stages.audit.surrounding_files import Given, Kept, Shelf
@@ -42,6 +42,7 @@ class Common:
     roster: Roster | None
     receipts: Receipts
     replay: ReplayOptions | None
+    remembered: Path | None = None
 
     @functools.cached_property
     def rounds(self) -> SecureRounds:
@@ -82,6 +83,7 @@ def audit_one(
             check_anchor(subject.place, common.roster, common.receipts, result.sent[-1], result)
             if mine is not None:
                 check_spent(subject.place, mine, snapshot.seen, common.receipts, result)
+                check_remembered(subject.place, mine, common.remembered, result)
         if subject.is_server and snapshot.has_records:
             check_log(subject.place, common.receipts, result)
         kept = (one for one in snapshot.seen if common.replay is not None or one.metadata.stage == STAGE)

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from artifacts.errors import FedsynthError
+from artifacts.errors import FedsynthError, VerificationError
 from artifacts.formats import Format
 from artifacts.formats.envelope_file import EnvelopeArtifact, head_of
 from artifacts.identity.attestation import check_signed, check_true
 from artifacts.identity.dsse import Envelope
 from artifacts.identity.keys import Key
 from artifacts.identity.roster import Roster, read_roster, signing_key, verify_key
-from artifacts.ledgers import merkle, receipt_log, spend
+from artifacts.ledgers import merkle, receipt_log, remembered, spend
 from artifacts.ledgers.egress import Entry
 from artifacts.ledgers.receipts import (
     NO_RECEIPTS,
@@ -208,6 +208,31 @@ def check_spent(place: Place, key: Key, seen: Sequence[Seen], given: Receipts, r
         if (why := obstacle(error)) is not None:
             result.add("unknown", "anchor", book, f"it could not be looked at: {why}")
         # else its chain is broken, which is told already
+
+
+def check_remembered(place: Place, key: Key, where: Path | None, result: AuditReport) -> None:
+    """The spend ledger goes on from the last head that the client's machine remembers outside its folder.
+
+    Elsewhere than it was an older one may be a copy that somebody keeps: it is not called put back unless the auditor
+    was given what the machine of this client remembers.
+    """
+    book = spend.beside(place.key)
+    try:
+        if where is not None and not key.simulation and not remembered.known(key, where):
+            result.needs("budget", book, f"what the machine of {place.base.name} remembers of it: {where} has nothing")
+        if book.exists():
+            spend.check_remembered(book, key, where)
+    except remembered.PutBackError as error:
+        if error.here or where is not None:
+            result.add("failure", "budget", book, str(error))
+        else:
+            result.needs(
+                "budget", book, f"the newest spend ledger of {place.base.name} ({error.entries_known} entries)"
+            )
+    except FedsynthError as error:
+        if not isinstance(error, VerificationError):
+            result.add("unknown", "budget", book, f"it could not be looked at: {error}")
+        # else its chain is broken, which is said already
 
 
 def check_log(server: Place, receipts: Receipts, result: AuditReport) -> None:

@@ -21,7 +21,7 @@ from artifacts.errors import BudgetError, InputError, UsageError
 from artifacts.formats.plain_data import read_mapping
 from artifacts.identity import keys
 from artifacts.identity.keys import Key
-from artifacts.ledgers import spend
+from artifacts.ledgers import remembered, spend
 from artifacts.ledgers.spend import SpendLedger
 from artifacts.metadata import Metadata
 from artifacts.places import Place
@@ -132,7 +132,8 @@ def charged_to_copy(key: Path) -> Iterator[None]:
     global _copy
     before, _copy = _copy, key
     try:
-        yield
+        with remembered.paused():
+            yield
     finally:
         _copy = before
 

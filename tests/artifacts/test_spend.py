@@ -12,7 +12,7 @@ from artifacts.digests import ZEROS, canonical_json, sha256_hex
 from artifacts.errors import InputError, VerificationError
 from artifacts.identity import keys
 from artifacts.identity.keys import Key
-from artifacts.ledgers import spend
+from artifacts.ledgers import remembered, spend
 from stages.keygen import keygen, settle
 
 FIRST, SECOND = Key(bytes(range(32))), Key(bytes(range(1, 33)))
@@ -31,6 +31,12 @@ def reserve(path, name, key=FIRST):
 def release(path, name, output, key=FIRST, part="step 10"):
     with spend.locked(path, key) as book:
         book.release(context=digest(name), part=part, output=digest(output), event=digest(output))
+
+
+def forget(key=FIRST):
+    """What is remembered of the ledger outside its folder."""
+    for one in remembered.known(key):
+        one.path.unlink()
 
 
 def lines_of(path):
@@ -106,6 +112,9 @@ def test_a_missing_ledger_is_refused_and_not_made(tmp_path):
 @pytest.mark.parametrize("content", [b"", b'{"entry":"opened"'])
 def test_a_ledger_that_was_emptied_is_refused(book, content):
     book.write_bytes(content)
+    with pytest.raises(VerificationError, match="it had 4 entries"):
+        reserve(book, "a")
+    forget()
     with pytest.raises(InputError, match="another key"):
         reserve(book, "a")
 
@@ -200,6 +209,7 @@ def test_a_reservation_that_was_killed_while_it_was_written_never_happened(book)
     start = whole[:-1].rfind(b"\n") + 1
     for length in range(start, len(whole), 7):
         book.write_bytes(whole[:length])
+        forget()  # it is remembered after it was written
         with spend.locked(book, FIRST) as found:
             assert len(found.charged()) == 1
             assert not found.has(digest("b"))
@@ -216,7 +226,7 @@ def test_a_folder_in_the_ledgers_place(tmp_path):
 ONE_MORE = """
 import sys, time
 from pathlib import Path
-from artifacts.ledgers import spend
+from artifacts.ledgers import remembered, spend
 from artifacts.identity.keys import Key
 me, path = sys.argv[1], Path(sys.argv[2])
 print("ready", flush=True)

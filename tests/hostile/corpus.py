@@ -170,6 +170,8 @@ def corpora():
         for name, data in logs(folder).items():
             for reader in (name, f"{name}-chained") if name in ("egress", "spend") else (name,):
                 yield reader, "lines", data
+        said = {"schema": "fedsynth.head/1", "ledger": "/a", "entries": 2, "second": "b" * 64, "head": "b" * 64}
+        yield "remembered", "one", json.dumps(said).encode()
         for name, owner in (("a", "a"), ("b", "b"), ("server", "server")):
             roster.write_identity(folder / name, name, keys.simulated(0, owner), force=True)
             yield "identity", name, (folder / name).read_bytes()
