@@ -52,7 +52,7 @@ _ABSENT: dict[str, Any] = {
 }  # fmt: skip
 _EVENT_FIELDS = {
     "id", "unit", "adjacency", "mechanism", "sampling", "sampling_rate", "noise_multiplier", "clip_norm", "steps",
-    "trust", "shares", "draw", "update_noise", "count_noise",
+    "trust", "shares", "draw", "update_noise", "count_noise", "federation",
 }  # fmt: skip
 
 

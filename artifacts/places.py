@@ -15,6 +15,7 @@ from artifacts.metadata import MetadataError, check_client_name
 
 OUTBOX, PENDING, PRIVATE, SERVER = "outbox", "pending", "private", "server"
 PUBLIC, METRICS, SIMULATION = "public", "metrics", "simulation"
+ROSTER = f"{PUBLIC}/roster.json"
 TERMS = "federation.yaml"  # the terms of a federation: what makes a folder a home
 
 
@@ -54,6 +55,16 @@ class Place:
     def policy(self) -> Path:
         """Rules of what may leave. Where this file is, everything waits in `pending/` first."""
         return self.private / "policy.yaml"
+
+    @property
+    def root(self) -> Path:
+        """The run folder or home that a participant's folder is in."""
+        return self.base.parent if self.is_server else self.base.parent.parent
+
+    @property
+    def roster(self) -> Path:
+        """Who is who in its federation, if somebody has put it there."""
+        return self.root / ROSTER
 
     @property
     def ledger(self) -> Path:

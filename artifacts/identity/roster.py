@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from artifacts.formats.plain_data import read_json
 from artifacts.identity.keys import Key
 from artifacts.kinds import KINDS
 from artifacts.metadata import MAX_ROUND, Metadata, MetadataError, check_client_name
-from artifacts.places import SERVER
+from artifacts.places import SERVER, Place
 from artifacts.writing import atomic
 
 Purpose = Literal["envelopes", "secagg", "parcels", "sealing"]
@@ -198,6 +199,11 @@ def read_roster(path: Path) -> Roster:
     if limits.read_bytes(path, limits.ROSTER) != _text(fields):
         raise InputError(f"{path} is not a roster as `fedsynth roster` writes it. Get it again.")
     return found
+
+
+def federation_of(place: Place) -> str:
+    """The id of the federation that a participant is in, by the roster of its run folder or home; else empty."""
+    return read_roster(place.roster).federation if os.path.lexists(place.roster) else ""
 
 
 def _parse(path: Path, fields: Mapping[str, Any]) -> Roster:

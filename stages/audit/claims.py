@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from artifacts.metadata import Metadata
@@ -27,6 +27,20 @@ def other_noise(metadata: Metadata, given: Given | None) -> str | None:
         return None
     said = ", ".join(f"{name} {value}" for name, value in wanted.items())
     return f"no privacy event of it has the {said} of its parameters"
+
+
+def other_federation(metadata: Metadata, federation: str, brought: Set[str]) -> str | None:
+    """An event that was released in another federation than this, in words. `brought`: ids that came with inputs."""
+    for event in metadata.privacy:
+        said = event.get("federation", "")
+        if said and said != federation and event.get("id") not in brought:
+            return f"its noise was released in federation {said!r}, and this is {federation!r}: it counts there"
+    return None
+
+
+def is_bound(metadata: Metadata) -> bool:
+    """Whether every event says in which federation it was released."""
+    return all(event.get("federation") for event in metadata.privacy)
 
 
 def _says(event: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from artifacts.ledgers.receipts import Receipts
 from artifacts.places import Place
 from stages.audit.ancestry import Ancestry
 from stages.audit.budget import SpendBook, check_budget
-from stages.audit.claims import other_noise
+from stages.audit.claims import is_bound, other_federation, other_noise
 from stages.audit.findings import AuditReport, Sent
 from stages.audit.layout import check_file, check_place, chosen_names
 from stages.audit.noise import ShownNoise
@@ -169,6 +169,10 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
                 fail(check, one.path, what)
             for what in shown.check(one) if shown is not None else ():
                 fail("events", one.path, what)
+            if common.roster is not None:
+                came = shown.inherited if shown is not None else frozenset()
+                if (wrong := other_federation(one.metadata, common.roster.federation, came)) is not None:
+                    fail("events", one.path, wrong)
             if secret is not None and secret.simulation > one.metadata.simulation and not subject.is_server:
                 fail("params", one.path, "it does not say that it is a simulation's, whose key its client has")
             if private is not None and (found := copied(one.prints, private, one.metadata)) is not None:
@@ -189,6 +193,9 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
     for kept in ancestry.shelf.files.values():
         if (wrong := other_noise(kept.metadata, given)) is not None and snapshot.was_there(kept):
             fail("events", kept.path, wrong)
+    if common.roster is not None and (loose := [one for one in seen if not is_bound(one.metadata)]):
+        what = f"noise of {counted(len(loose), 'file')} is bound to no federation: made before there was a roster"
+        result.add("note", "events", subject.base, what)
     for path, what in ancestry.shelf.unread:
         result.add("note", "lineage", path, what)
     try:

@@ -205,7 +205,9 @@ class Replay:
 
     def _made(self, recipe: Remaking, out: Path) -> list[Path]:
         """The file again, under the versions and the arithmetic that it names: its noise is bound to those."""
-        with recorded_versions(recipe.metadata.versions), charged_to_copy(self._home.key):
+        # Events that came with its inputs are before its own.
+        federation = str(recipe.metadata.privacy[-1].get("federation", "")) if recipe.metadata.privacy else ""
+        with recorded_versions(recipe.metadata.versions), charged_to_copy(self._home.key, federation):
             if recipe.metadata.arithmetic is None:
                 return recipe_for(recipe)(out)
             from stages.execution.torch_setup import recorded_arithmetic

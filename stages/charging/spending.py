@@ -21,6 +21,7 @@ from artifacts.errors import BudgetError, InputError, UsageError
 from artifacts.formats.plain_data import read_mapping
 from artifacts.identity import keys
 from artifacts.identity.keys import Key
+from artifacts.identity.roster import federation_of
 from artifacts.ledgers import remembered, spend
 from artifacts.ledgers.spend import SpendLedger
 from artifacts.metadata import Metadata
@@ -41,6 +42,7 @@ class Spending:
     ledger: Path
     context: Mapping[str, Any]
     events: tuple[PrivacyEvent, ...] = ()
+    federation: str = ""
 
     def stream(self, label: Label) -> SecretStream:
         return SecretStream(self.key.secret, self.context, label)
@@ -52,7 +54,8 @@ class Spending:
 
     def release(self, output: str, part: str, event: PrivacyEvent) -> PrivacyEvent:
         """Enter the digest of what came out, before it is written anywhere; the event with its id."""
-        made = dataclasses.replace(event, id=event_id(self.key.secret, self.context, output))
+        identity = event_id(self.key.secret, self.context, output)
+        made = dataclasses.replace(event, id=identity, federation=self.federation)
         with spend.locked(self.ledger, self.key) as book:
             book.release(context=context_digest(self.context).hex(), part=part, output=output, event=made.id)
         return made
@@ -95,7 +98,10 @@ def reserve(
     in that is in the next one too, which is charged as if everybody took part.
     """
     home = home_of(key, beside)
-    ledger, secret = spend.beside(home), keys.read(key)
+    ledger, secret, federation = spend.beside(home), keys.read(key), _federation(home)
+    if federation:
+        context = {**context, "federation": federation}
+        events = [dataclasses.replace(event, federation=federation) for event in events]
     digest = context_digest(context).hex()
     budget = read_budget(home.with_name(BUDGET))
     with spend.locked(ledger, secret) as book:
@@ -109,7 +115,15 @@ def reserve(
             _enter_draw(book, marks)
             planned = [dataclasses.replace(event, id=PLANNED_ID).to_json() for event in events]
             book.reserve(stage=str(context["stage"]), context=digest, data=data, events=planned)
-    return Spending(secret, ledger, context, tuple(events))
+    return Spending(secret, ledger, context, tuple(events), federation)
+
+
+def _federation(home: Path) -> str:
+    """Which one the data is used in: what is released in it counts in no other, and neither does its noise."""
+    if _copy is not None:
+        return _copy.federation
+    place = Place.of(home)
+    return federation_of(place) if place is not None else ""
 
 
 def _enter_draw(book: SpendLedger, marks: Sequence[str]) -> None:
@@ -123,14 +137,23 @@ def _mark(text: str) -> str:
     return hashlib.sha256(f"fedsynth/1 draw {text}".encode()).hexdigest()
 
 
-_copy: Path | None = None
+@dataclass(frozen=True)
+class _Copy:
+    key: Path
+    federation: str
+
+
+_copy: _Copy | None = None
 
 
 @contextlib.contextmanager
-def charged_to_copy(key: Path) -> Iterator[None]:
-    """For a replay: whatever is charged goes to a copy of the ledger, beside this path, never to that of the data."""
+def charged_to_copy(key: Path, federation: str) -> Iterator[None]:
+    """For a replay: whatever is charged goes to a copy of the ledger, beside this path, never to that of the data.
+
+    `federation` is the one that the file to be made again says, or none.
+    """
     global _copy
-    before, _copy = _copy, key
+    before, _copy = _copy, _Copy(key, federation)
     try:
         with remembered.paused():
             yield
@@ -141,7 +164,7 @@ def charged_to_copy(key: Path) -> Iterator[None]:
 def home_of(key: Path, inputs: Sequence[Path]) -> Path:
     """A path in the folder that has the ledger and the budget of these private inputs: theirs, or else the key's."""
     if _copy is not None:
-        return _copy
+        return _copy.key
     folders = {folder for path in inputs for folder in (path.absolute().parent, path.resolve().parent)}
     owned = sorted(
         folder for folder in folders if any(os.path.lexists(folder / name) for name in (spend.beside(key).name, BUDGET))

@@ -31,8 +31,9 @@ Sampling = Literal["none", "poisson"]
 Trust = Literal["nobody", "server", "aggregate"]
 
 _WORDS = {"unit": Unit, "adjacency": Adjacency, "mechanism": Mechanism, "sampling": Sampling, "trust": Trust}
-_OPTIONAL = {"draw", "update_noise", "count_noise"}
+_OPTIONAL = {"draw", "update_noise", "count_noise", "federation"}
 _ID = re.compile(r"[0-9a-f]{64}")
+_FEDERATION = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
 PLANNED_ID = "0" * 64  # of an event that has not happened
 MAX_STEPS = 10**9
 LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
@@ -48,7 +49,8 @@ class PrivacyEvent:
     each alone carries noise_multiplier/√shares, and only their sum the whole. `draw` names the secret sample of clients
     behind an amplified event, the same whatever key made the noise: its coins amplify one release (rules 4 and 29).
     `count_noise` is σ_b of a count that was released along with the sum for an adaptive clip, `update_noise` the noise
-    multiplier of the sum itself; `noise_multiplier` is that of both together (`adaptive_clip`).
+    multiplier of the sum itself; `noise_multiplier` is that of both together (`adaptive_clip`). `federation` is the id
+    of the one in which it was released: in another it counts for nothing. It is empty where nobody had a roster yet.
     """
 
     id: str
@@ -65,6 +67,7 @@ class PrivacyEvent:
     draw: str = ""
     update_noise: float = 0.0
     count_noise: float = 0.0
+    federation: str = ""
 
     def __post_init__(self) -> None:
         for name, words in _WORDS.items():
@@ -89,6 +92,8 @@ class PrivacyEvent:
             self._refuse("shares", f"a whole number from 1 to {MAX_STEPS}")
         if (self.shares > 1) != (self.trust == "aggregate"):
             self._refuse("trust", "'aggregate' where the noise comes in shares, and only there")
+        if not (isinstance(self.federation, str) and _FEDERATION.fullmatch(self.federation)):
+            self._refuse("federation", "the id of one, or nothing")
         self._check_sampling()
         self._check_count()
 

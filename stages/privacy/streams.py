@@ -30,6 +30,7 @@ KEY_SIZE = 32
 CONTEXT = frozenset(
     {"inputs", "params", "seed", "stage", "client", "round", "versions", "device", "arithmetic"}
 )  # fmt: skip
+_WHERE_KNOWN = frozenset({"federation"})  # before there is a roster nobody knows it
 _MAX_STEP = 2**64 - 2
 _WORD = 2.0**-64
 _CHUNK = 1 << 18  # draws at a time: the temporaries stay in the cache
@@ -37,7 +38,7 @@ _CHUNK = 1 << 18  # draws at a time: the temporaries stay in the cache
 
 def context_digest(context: Mapping[str, Any]) -> bytes:
     """SHA-256 of the context as canonical JSON. A context that lacks a field, or has an unknown one, is refused."""
-    missing, unknown = sorted(CONTEXT - context.keys()), sorted(context.keys() - CONTEXT)
+    missing, unknown = sorted(CONTEXT - context.keys()), sorted(context.keys() - CONTEXT - _WHERE_KNOWN)
     if missing or unknown:
         wrong = f"lacks {missing[0]!r}" if missing else f"has the unknown field {unknown[0]!r}"
         raise ValueError(f"the context of a secret stream {wrong}; it holds exactly {', '.join(sorted(CONTEXT))}")

@@ -21,7 +21,7 @@ from stages.recipes.proxy_steps import model_of, proxy_steps, sends_proxies
 from stages.recipes.receipt_steps import check_open, with_receipts
 from stages.recipes.recipe import Recipe
 from stages.recipes.round_steps import client_steps, is_noised, server_steps
-from stages.recipes.secagg_steps import check_additive, identity_steps
+from stages.recipes.secagg_steps import check_additive, identity_steps, with_roster
 from stages.recipes.step import Step
 from stages.recipes.surrogate_steps import descent_step, sends_surrogates, surrogate_step
 from stages.recipes.synthetic_steps import synthetic_steps, training_data
@@ -156,6 +156,8 @@ def plan(recipe: Recipe, clients: Sequence[str], seed: int, draw: Draw | None = 
         else:
             steps += server_steps(recipe, chosen, round, len(data))
         steps.append(_evaluate(recipe, round))
+    if recipe.secure or recipe.receipts:
+        steps = with_roster(steps)
     return with_receipts(steps) if recipe.receipts else steps
 
 

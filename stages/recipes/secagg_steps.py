@@ -21,6 +21,7 @@ _LISTS = {"shares": "shares", "masked": "survivors", "survivors": "confirmed"}
 
 # A simulation's keys come from its seed, and so must its id: the same run has the same bytes.
 _FEDERATION = {"federation": "simulation"}
+_NOISED = ("train-client", "train-generator", "encode", "aggregate")
 
 
 def check_additive(recipe: Recipe) -> None:
@@ -63,6 +64,11 @@ def identity_steps(clients: Sequence[str]) -> list[Step]:
     listed = tuple(step.out for step in identities)
     roster = Step(command="roster", owner="server", round=0, inputs=listed, out=ROSTER, options=_FEDERATION)
     return [*identities, roster]
+
+
+def with_roster(steps: Sequence[Step]) -> list[Step]:
+    """The same steps, with those that may add noise after the roster: its events name the federation that is in it."""
+    return [replace(step, needs=(*step.needs, ROSTER)) if step.command in _NOISED else step for step in steps]
 
 
 def secure_mean(recipe: Recipe, round: int, sources: Mapping[str, tuple[str, str]]) -> list[Step]:

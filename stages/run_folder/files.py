@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from artifacts import places
+
 TEST = "public/test.parquet"
+ROSTER = places.ROSTER
 PARTITION_RECORD = "simulation/partition.json"
-ROSTER = "public/roster.json"
 CURVE, CURVE_PICTURE, CONFUSION_PICTURE = "metrics/curve.csv", "metrics/curve.png", "metrics/confusion.png"
 
 

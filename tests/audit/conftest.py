@@ -29,6 +29,11 @@ def every_kind(finished_run, tmp_path_factory):
     root = tmp_path_factory.mktemp("audit") / "run"
     shutil.copytree(finished_run, root)
     model, down, roster = f"{root}/public/model-0000.safetensors", f"{root}/server/outbox", f"{root}/public/roster.json"
+    for client in CLIENTS:
+        typed("identity -o {p}/identity.json", p=f"{root}/clients/{client}/private")
+    everybody = " ".join(f"{root}/clients/{client}/private/identity.json" for client in CLIENTS)
+    typed("identity -o {p}/identity.json", p=f"{root}/server/private")
+    typed("roster {all} {p}/identity.json -o {roster}", all=everybody, p=f"{root}/server/private", roster=roster)
     for client in CLIENTS[:2]:  # the third is there for secure aggregation alone
         names = {
             "model": model,
@@ -52,11 +57,6 @@ def every_kind(finished_run, tmp_path_factory):
     private, out = f"{root}/clients/01/private", f"{root}/clients/01/outbox"
     typed("train-generator {p}/data.parquet --family vae --steps 1 -o {p}/generator.safetensors", p=private)
     typed("synthesize {p}/generator.safetensors --count 12 -o {o}/synthetic.parquet", p=private, o=out)
-    for client in CLIENTS:
-        typed("identity -o {p}/identity.json", p=f"{root}/clients/{client}/private")
-    everybody = " ".join(f"{root}/clients/{client}/private/identity.json" for client in CLIENTS)
-    typed("identity -o {p}/identity.json", p=f"{root}/server/private")
-    typed("roster {all} {p}/identity.json -o {roster}", all=everybody, p=f"{root}/server/private", roster=roster)
     _secagg(root, model, down, roster)
     for client in CLIENTS:
         out = f"{root}/clients/{client}/outbox"

@@ -9,6 +9,7 @@ from tampering.run import Run
 
 from artifacts.formats import dataset_file, tensors_file
 from artifacts.identity.commitments import commit
+from artifacts.identity.roster import read_roster
 from stages.audit import ReplayOptions, audit
 
 NOISED = "noised-0001.safetensors"
@@ -169,3 +170,36 @@ def test_honest_noise_is_shown(every_kind, tmp_path):
     shutil.copytree(every_kind / "clients/01", tmp_path / "01")
     report = audit(tmp_path / "01", received=received(every_kind))
     assert not failures(report) and report.passed
+
+
+# The federation
+
+
+def test_noise_says_in_which_federation_it_was_released(run):
+    federation = read_roster(run.root / "public/roster.json").federation
+    assert [event["federation"] for event in run.events()] == [federation]
+
+
+@pytest.mark.parametrize("said", ["another", None])
+def test_noise_of_another_federation_or_of_none_does_not_count(run, said):
+    """By the same key, with the same first model and our writer: what was released elsewhere is not of this one."""
+    (event,) = run.events()
+    changed = {name: value for name, value in event.items() if name != "federation"}
+    run.rewrite("message", file=NOISED, privacy=(changed | ({"federation": said} if said else {}),))
+    assert ("events", NOISED) in failures(audited(run.root))
+
+
+def test_a_whole_client_of_another_federation_does_not_count(run, fedsynth):
+    """The same keys in two federations: what was signed and noised in the first is shown in the second."""
+    roster = run.root / "public/roster.json"
+    identities = [run.root / f"clients/{name}/private/identity.json" for name in ("00", "01", "02")]
+    shared = run.root / "public"
+    if shared.is_symlink():
+        copy = run.root / "mine"
+        shutil.copytree(shared, copy)
+        shared.unlink()
+        copy.rename(shared)
+    words = ["roster", *identities, run.root / "server/private/identity.json", "--federation", "second"]
+    assert fedsynth(*words, "-o", roster, "--force", "-q")[0] == 0
+    found = failures(audited(run.root))
+    assert ("events", NOISED) in found and ("envelopes", "message-0001.safetensors.intoto.jsonl") in found

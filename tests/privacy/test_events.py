@@ -18,7 +18,7 @@ PLAIN = {"mechanism": "gaussian", "sampling": "none", "sampling_rate": 1.0}
 def test_round_trip_through_the_metadata():
     event = PrivacyEvent.from_json(FIELDS)
     assert event.to_json() == FIELDS
-    assert set(FIELDS) | {"draw", "update_noise", "count_noise"} == _EVENT_FIELDS
+    assert set(FIELDS) | {"draw", "update_noise", "count_noise", "federation"} == _EVENT_FIELDS
     metadata = Metadata(
         kind="message", stage="encode", custody="outbound", client="03", versions={}, privacy=(event.to_json(),)
     )
