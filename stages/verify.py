@@ -13,23 +13,37 @@ from artifacts.identity.attestation import check_signed
 from artifacts.identity.roster import Roster, read_roster
 from artifacts.ledgers.receipts import check_asked, check_one_history, check_receipt, check_tree
 from stages.execution.progress import Report, Summary, silent
+from stages.receipt_proof import verify_by
 
 
 def verify(
-    files: Sequence[Path], *, roster: Path, envelope: Path | None = None, report: Report = silent
+    files: Sequence[Path],
+    *,
+    roster: Path,
+    envelope: Path | None = None,
+    proof: Path | None = None,
+    head: Path | None = None,
+    report: Report = silent,
 ) -> tuple[Summary, bool]:
     """Check each file by the envelope beside it, or by `envelope`; heads and receipts by themselves.
 
-    Returns what was found, and whether all of it is as it should be.
+    With `proof` one file, or one later file of receipts, by that and the tree head in `head` alone. Returns what was
+    found, and whether all of it is as it should be.
     """
     if envelope is not None and len(files) != 1:
         raise UsageError("--envelope names the envelope of one file.")
+    if (proof is None) != (head is None) or (proof is not None and (len(files) != 1 or envelope is not None)):
+        raise UsageError("--proof and --head go together, with one file and without --envelope.")
     known = read_roster(roster)
     known.refuse_expired()
     rows: list[dict[str, Any]] = []
     for number, path in enumerate(files, start=1):
         try:
-            rows.append({"file": str(path), "verified": True, **_verify(path, envelope, known)})
+            if proof is not None and head is not None:
+                found = verify_by(proof, path, head=head, roster=known)
+            else:
+                found = _verify(path, envelope, known)
+            rows.append({"file": str(path), "verified": True, **found})
         except FedsynthError as error:
             rows.append({"file": str(path), "verified": False, "reason": str(error)})
         report(number, len(files), path.name)
@@ -88,7 +102,7 @@ def _verify_heads(found: EnvelopeArtifact, roster: Roster) -> dict[str, Any]:
 
 def _check_history(rows: list[dict[str, Any]], roster: Roster) -> None:
     """Receipts of which one contradicts another are none of them verified."""
-    receipts = [row for row in rows if row["verified"] and "log" in row]
+    receipts = [row for row in rows if row["verified"] and row.get("kind") == "receipt"]
     try:
         check_one_history([envelope_file.read(Path(row["file"])) for row in receipts], roster)
     except FedsynthError as error:

@@ -7,12 +7,14 @@ entry is a failure. The ledger itself is private; only its head may leave.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from artifacts.digests import canonical_json, sha256_hex
+from artifacts.errors import VerificationError
 from artifacts.ledgers import chain
 from artifacts.ledgers.chain import LockedChain
 from artifacts.metadata import Metadata
@@ -81,6 +83,23 @@ def read(path: Path) -> Chain:
     """Read and check the chain; raise `VerificationError` naming the first line that does not fit."""
     lines = chain.read(path, _is_entry)
     return Chain([Entry(**fields) for fields in lines.entries], lines.head, lines.unfinished_tail)
+
+
+def excerpt(lines: Sequence[Any]) -> Chain:
+    """Entries of a ledger that follow one another, without those before; `VerificationError` where they do not."""
+    entries: list[Entry] = []
+    head = ""
+    for number, fields in enumerate(lines):
+        if not isinstance(fields, dict) or not _is_entry(fields):
+            raise VerificationError(f"line {number + 1} of it is not a ledger entry as fedsynth writes it")
+        entry = Entry(**fields)
+        if entries and (entry.previous, entry.seq) != (head, entries[-1].seq + 1):
+            raise VerificationError(f"line {number + 1} of it does not follow the one before")
+        entries.append(entry)
+        head = sha256_hex(canonical_json(fields).encode())
+    if not entries:
+        raise VerificationError("it has no entries")
+    return Chain(entries, head)
 
 
 def _is_entry(fields: Any) -> bool:

@@ -53,7 +53,7 @@ def _subproof(leaves: Sequence[bytes], size: int, *, whole: bool) -> list[bytes]
 
 def includes(leaf: bytes, index: int, size: int, proof: Sequence[bytes], expected: bytes) -> bool:
     """Whether the tree of `size` leaves with this root has the leaf at this place."""
-    if not 0 <= index < size:
+    if not 0 <= index < size or len(leaf) != len(EMPTY):
         return False
     try:
         return _climb(leaf, index, size, list(proof)) == expected
@@ -73,11 +73,14 @@ def _climb(leaf: bytes, index: int, size: int, proof: list[bytes]) -> bytes | No
 
 
 def goes_on(size: int, earlier: bytes, new_size: int, later: bytes, proof: Sequence[bytes]) -> bool:
-    """Whether the tree with the root `later` begins with the one with the root `earlier`."""
+    """Whether the tree with the root `later` begins with the one with the root `earlier`.
+
+    Every tree goes on from the empty one; RFC 6962 has no proof of that, and none is needed.
+    """
     if not 0 <= size <= new_size:
         return False
     if size == 0:
-        return earlier == EMPTY and not proof
+        return earlier == EMPTY and not proof and (new_size > 0 or later == EMPTY)
     try:
         return _both(size, new_size, list(proof), earlier, whole=True) == (earlier, later)
     except (IndexError, ValueError):

@@ -1,4 +1,4 @@
-"""`fedsynth receipt`: a group of four commands."""
+"""`fedsynth receipt`: a group of five commands."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _CLIENT, _SERVER, _ANYBODY = "At a client", "At the server", "Anywhere"
 def receipt() -> None:
     """Have the head of a client's ledger countersigned, so that it cannot be rewritten later without being noticed.
 
-    ask (client), give (server), keep (client), compare (two clients, or an auditor); each takes --json and --quiet. Not
-    with secretly sampled clients: a receipt shows who took part.
+    ask (client), give (server), keep (client), compare (two clients, or an auditor), prove (for an auditor who holds
+    one tree head); each takes --json and --quiet. Not with secretly sampled clients: a receipt shows who took part.
 
     Example: fedsynth receipt ask --round 1 --roster public/roster.json -o clients/00/outbox/head-0001.intoto.jsonl
     """
@@ -102,10 +102,44 @@ def compare(
     Output(as_json=json, quiet=quiet).result(stage(files, roster=roster))
 
 
+def prove(
+    file: Annotated[Path, typer.Argument(help="A file in a client's outbox, or later receipts of the server.")],
+    out: Out,
+    head: Annotated[
+        Path,
+        typer.Option(help="The server's receipts, whose last line is the tree head that is held.", show_default=False),
+    ],
+    roster: RosterFile,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="The server's log (server/private/receipts.jsonl) or a copy; found in a run folder. Not needed for a "
+            "receipt that came with the very tree head.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Prove that a file is in the log, or that later receipts go on from it, to one who holds a signed tree head.
+
+    The proof has the ledger's entries from the file's to the next that was countersigned, and nothing else of it.
+    `verify FILE --proof PROOF --head HEAD` checks it.
+
+    Example: fedsynth receipt prove clients/00/outbox/message-0001.safetensors
+    --head server/outbox/receipts-0002.intoto.jsonl --roster public/roster.json -o message-0001.proof.json
+    """
+    from stages.receipt_proof import prove as stage
+
+    Output(as_json=json, quiet=quiet).result(stage(file, out, head=head, roster=roster, log=log, force=force))
+
+
 def group() -> typer.Typer:
-    """The four as subcommands."""
+    """The five as subcommands."""
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(receipt)
-    for function, panel in ((ask, _CLIENT), (keep, _CLIENT), (give, _SERVER), (compare, _ANYBODY)):
+    rows = ((ask, _CLIENT), (keep, _CLIENT), (give, _SERVER), (compare, _ANYBODY), (prove, _ANYBODY))
+    for function, panel in rows:
         app.command(function.__name__, rich_help_panel=panel)(function)
     return app

@@ -21,10 +21,21 @@ def verify(
     envelope: Annotated[
         Path | None, typer.Option(help="The envelope of the file; else FILE.intoto.jsonl.", show_default=False)
     ] = None,
+    proof: Annotated[
+        Path | None,
+        typer.Option(help="A proof of `receipt prove`, by which the file is checked, with --head.", show_default=False),
+    ] = None,
+    head: Annotated[
+        Path | None,
+        typer.Option(help="The server's receipts, whose last line is the tree head that you hold.", show_default=False),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Check signatures by the roster, and what is signed by the files themselves; exit code 5 if anything is wrong.
+
+    With --proof and --head: that a file was recorded and countersigned, by one signed tree head; or that later receipts
+    go on from it.
 
     Example: fedsynth verify clients/*/outbox/message-0001.safetensors --roster public/roster.json
     """
@@ -32,7 +43,7 @@ def verify(
 
     output = Output(as_json=json, quiet=quiet)
     with output.progress("verify") as report:
-        summary, passed = stage(files, roster=roster, envelope=envelope, report=report)
+        summary, passed = stage(files, roster=roster, envelope=envelope, proof=proof, head=head, report=report)
 
     def show(console: Console) -> None:
         rows = [
@@ -54,4 +65,9 @@ def _words(row: dict[str, object]) -> str:
         return f"{claim['kind']}, round {claim['round']}, ε {claim['epsilon']}, tells {stated}"
     if isinstance(heads, list):
         return "; ".join(f"{head['client']}: {head['seq']} entries in round {head['round']}" for head in heads)
+    recorded, later = row.get("recorded"), row.get("goes_on")
+    if isinstance(recorded, dict):
+        return f"{recorded['kind']}, entry {recorded['seq']} of the ledger of {recorded['client']}, in the log"
+    if isinstance(later, dict):
+        return f"the log of {later['size']} heads goes on from the one that is held"
     return str(row["reason"])

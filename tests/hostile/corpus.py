@@ -22,7 +22,7 @@ sys.path += [str(HERE), str(HERE.parent / "support")]
 import forge  # noqa: E402
 import readers  # noqa: E402
 
-from artifacts.digests import ZEROS  # noqa: E402
+from artifacts.digests import ZEROS, canonical_json  # noqa: E402
 from artifacts.identity import keys, roster, statements  # noqa: E402
 from artifacts.ledgers import chain as chains  # noqa: E402
 from artifacts.ledgers import (  # noqa: E402
@@ -30,6 +30,7 @@ from artifacts.ledgers import (  # noqa: E402
     gate,
     lineage,
     merkle,
+    proofs,
     receipt_log,
     spend,
     tree_heads,
@@ -171,6 +172,11 @@ def corpora():
             for reader in (name, f"{name}-chained") if name in ("egress", "spend") else (name,):
                 yield reader, "lines", data
         said = {"schema": "fedsynth.head/1", "ledger": "/a", "entries": 2, "second": "b" * 64, "head": "b" * 64}
+        yield (
+            "proof",
+            "consistency",
+            canonical_json(proofs.Consistency(folder, 1, 2, [b"n" * 32]).to_json()).encode() + b"\n",
+        )
         yield "remembered", "one", json.dumps(said).encode()
         for name, owner in (("a", "a"), ("b", "b"), ("server", "server")):
             roster.write_identity(folder / name, name, keys.simulated(0, owner), force=True)

@@ -136,6 +136,9 @@ LINES = {
                          "sign/server/outbox/receipts-0001.intoto.jsonl", _ROSTER),
     "receipt-compare": line("receipt compare sign/server/outbox/receipts-0001.intoto.jsonl sign/clients/a/private "
                             f"--roster {_ROSTER}", "sign/server/outbox/receipts-0001.intoto.jsonl", _ROSTER),
+    "receipt-prove": line(f"receipt prove {_SIGNED} --head sign/server/outbox/receipts-0001.intoto.jsonl "
+                          f"--roster {_ROSTER} -o new/proof.json", _SIGNED, _ROSTER, "sign/clients/a/egress.jsonl",
+                          "sign/server/outbox/receipts-0001.intoto.jsonl", "sign/server/private/receipts.jsonl"),
     "init-model": line("init-model --like run/public/test.parquet --params conf/net.yaml -o new/m.safetensors",
                        "run/public/test.parquet", "conf/net.yaml"),
     "sample-clients": line("sample-clients 00 01 02 --sampling-rate 0.5 --round 1 --key run/server/private/server.key "
@@ -188,6 +191,8 @@ LINES = {
     "roster": line("roster sign/clients/a/private/identity.json sign/clients/b/private/identity.json "
                    "-o new/roster.json", "sign/clients/a/private/identity.json"),
     "verify": line(f"verify {_SIGNED} --roster {_ROSTER}", _SIGNED, f"{_SIGNED}.intoto.jsonl", _ROSTER),
+    "verify-proof": line(f"verify {_SIGNED} --proof sign/proof.json --head "
+                         f"sign/server/outbox/receipts-0001.intoto.jsonl --roster {_ROSTER}", "sign/proof.json"),
     "verify-receipts": line(f"verify sign/server/outbox/receipts-0001.intoto.jsonl --roster {_ROSTER}",
                             "sign/server/outbox/receipts-0001.intoto.jsonl"),
     "account": line("account run --delta 1e-5", _MSG, f"{_C}/egress.jsonl", f"{_C}/private/spend.jsonl",

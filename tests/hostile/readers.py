@@ -17,7 +17,7 @@ from artifacts.errors import FedsynthError, UsageError
 from artifacts.formats import dataset_file, dataset_stream, envelope_file, tensors_file, tensors_stream
 from artifacts.identity import keys, roster
 from artifacts.ledgers import chain as chains
-from artifacts.ledgers import egress, gate, lineage, receipt_log, receipts, remembered, spend
+from artifacts.ledgers import egress, gate, lineage, proofs, receipt_log, receipts, remembered, spend
 from artifacts.places import RunFolder
 from fedsynth_cli.options import GivenOptions
 from stages.catalogue import DECLARED
@@ -78,6 +78,7 @@ def table(forge) -> dict[str, Reader]:
         "egress-chained": Reader(egress.read, "egress.jsonl", "json", rechained),
         "spend": Reader(spend.read_charged, "spend.jsonl", "json"),
         "spend-chained": Reader(charges, "spend.jsonl", "json", rechained),
+        "proof": Reader(proofs.read, "proof.json", "json"),
         "remembered": Reader(remembered.read, "a.json", "json"),
         "gate": Reader(lambda path: chains.read(path, gate._is_entry), "gate.jsonl", "json", rechained),
         "receipt-log": Reader(receipt_log.read_leaves, "receipts.jsonl", "json", rechained),

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from stages.data.png import encode_png
 from stages.receipt import give, keep
+from stages.receipt_proof import prove
 from stages.recipes.recipe import load_recipe
 from stages.sign import sign
 
@@ -58,6 +59,7 @@ def _signed(root, helper):
     give([made.ask(name) for name in made.names], made.receipts(), roster=made.roster)
     for name in made.names:
         keep(made.receipts(), made.place(name) / "private/receipt-0001.intoto.jsonl", roster=made.roster)
+    prove(made.message("a"), made.root / "proof.json", head=made.receipts(), roster=made.roster)
 
 
 def _rounds(root, begin):

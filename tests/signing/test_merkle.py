@@ -6,8 +6,10 @@ import pytest
 
 from artifacts.ledgers import merkle
 
-# The eight leaves of certificate-transparency's reference tests, and the root after each, as several projects publish
-# them; pymerkle 7.0 gives the same roots and inclusion proofs, for these and for trees of up to 138 leaves.
+# The eight leaves of certificate-transparency's reference tests, and the root after each. All digests here are among
+# the constants of transparency-dev/merkle (417fb0c3), and its 98 inclusion and 98 consistency vectors come out as they
+# say, but for one: there nothing goes on from an empty tree. pymerkle 7.0 gives the same roots and inclusion proofs,
+# for these and for trees of up to 138 leaves.
 LEAVES = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
 ROOTS = [
     "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
@@ -101,6 +103,13 @@ def test_the_published_proofs(reference):
         assert hexed(merkle.consistency(reference[:new], size)) == proof
         both = bytes.fromhex(ROOTS[size - 1]), bytes.fromhex(ROOTS[new - 1])
         assert merkle.goes_on(size, both[0], new, both[1], list(map(bytes.fromhex, proof)))
+
+
+def test_two_edges_of_the_published_vectors():
+    """Found by holding them against ours: no leaves have one root, and nothing is no leaf."""
+    assert not merkle.goes_on(0, merkle.EMPTY, 0, OTHER, [])
+    assert merkle.goes_on(0, merkle.EMPTY, 0, merkle.EMPTY, [])
+    assert not merkle.includes(b"", 0, 1, [], b"")
 
 
 def test_every_leaf_of_every_tree_is_shown_to_be_in_it_and_at_no_other_place(roots):
