@@ -32,8 +32,11 @@ class Change:
     leaves_out: bool = False
 
 
-def changes_for(units: Sequence[str], *, secure: bool) -> list[Change]:
-    """The neighbours that must not be told apart, by whom the ε is for."""
+def changes_for(units: Sequence[str], *, hides_who: bool) -> list[Change]:
+    """The neighbours that must not be told apart, by whom the ε is for.
+
+    `hides_who`: also who takes part. With noise in shares, and under masks, that is known (rule 4).
+    """
     found = [
         Change(name="one record more", before=_as_it_is, after=_one_more),
         Change(name="a record of a class that nobody had", before=_without_a_class, after=_new_class),
@@ -47,7 +50,7 @@ def changes_for(units: Sequence[str], *, secure: bool) -> list[Change]:
         ]
     if "client" in units:
         found.append(Change(name="an update that is not finite", before=_as_it_is, after=_as_it_is, crafted="second"))
-        if not secure:
+        if hides_who:
             found.append(Change(name="one client less", before=_as_it_is, after=_as_it_is, leaves_out=True))
     return found
 

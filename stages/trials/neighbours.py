@@ -70,7 +70,7 @@ def compare_neighbours(recipe: Recipe, folder: Path, *, seed: int = 0, report: R
     """Run the shrunk recipe on a data set and on its neighbours, below `folder`, and compare what leaves."""
     trial = prepared(recipe, folder, seed)
     result = NeighbourReport(recipe.name, trial.units)
-    neighbours = changes_for(trial.units, secure=trial.recipe.secure)
+    neighbours = changes_for(trial.units, hides_who=trial.hides_who)
     runs: dict[tuple[Edit, bool], _Finished] = {}
     for number, change in enumerate(neighbours, start=1):
         before = change.before, change.crafted == "both"

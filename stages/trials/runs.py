@@ -47,6 +47,7 @@ class Trial:
     seed: int
     units: list[str]
     covered: frozenset[str] | None = None
+    hides_who: bool = False  # the server adds the noise, and shows nobody who took part
 
     @property
     def subject(self) -> str:
@@ -115,7 +116,8 @@ def prepared(recipe: Recipe, folder: Path, seed: int) -> Trial:
     if not covered:
         raise UsageError(f"recipe {recipe.name} promises no ε for anything that leaves: there is nothing to compare.")
     units = sorted({str(event["unit"]) for about in covered.values() for event in about.privacy})
-    return Trial(small, folder, trial.clients, seed, units, _ancestors(world.steps, covered))
+    trusted = {str(event["trust"]) for about in covered.values() for event in about.privacy}
+    return Trial(small, folder, trial.clients, seed, units, _ancestors(world.steps, covered), "server" in trusted)
 
 
 def _ancestors(steps: Sequence[Step], files: Mapping[str, Any]) -> frozenset[str]:

@@ -73,7 +73,7 @@ def _seen(parcel, folder, unit):
 def compared(name, see, only=None):
     unit, _ = RECIPES[name]
     found, before = {}, {}
-    for number, neighbour in enumerate(changes_for([unit], secure=False)):
+    for number, neighbour in enumerate(changes_for([unit], hides_who=True)):
         if neighbour.crafted or neighbour.leaves_out or only not in (None, neighbour.name):
             continue
         if neighbour.before not in before:
