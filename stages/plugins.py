@@ -192,7 +192,7 @@ def _joined(name: str, record: PluginRecord, sources: list[tuple[str, Path, byte
     try:
         for source in sources:
             _run(source)
-    except Exception as failure:
+    except (Exception, SystemExit) as failure:  # to leave the program is no way to load
         error = failure
     members = tuple(
         (family, declared) for family in families().values() for declared in family.joined_after(before[id(family)])

@@ -256,6 +256,10 @@ def _round(
             result = _unmoved(result, mine)
         about = replace(about, counts={"num_examples": len(labels), "local_steps": result.num_steps})
     else:
+        # Noise covers the gradients of parameters; of a buffer nothing leaves, whatever a network did with it.
+        covered = trained(module)
+        update = {n: tensor if n in covered else torch.zeros_like(tensor) for n, tensor in result.update.items()}
+        result = replace(result, update=update)
         events = private.released(result.update, result.state)
         about = replace(about, privacy=events, simulation=private.spending.key.simulation)
     try:

@@ -68,9 +68,7 @@ class Watch:
         for scale in (1, 255):
             scaled = flat[(flat >= 0) & (flat <= 255 / scale)].astype(np.float64) * scale
             whole = np.rint(scaled)
-            data = whole[np.abs(scaled - whole) <= near].astype(np.uint8).tobytes()
-            if len(data) >= _PART and self._has_word(data):
-                self._search_parts(data)
+            self._search_parts(whole[np.abs(scaled - whole) <= near].astype(np.uint8).tobytes())
 
     def _search(self, data: bytes) -> None:
         if any(seed in data for seed in self._seeds):

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from stages.methods.params.feddm import FedDmEncoding
 from stages.methods.private_gradients import SecretStreams
@@ -32,6 +31,7 @@ from stages.methods.surrogate_nets import (
     start_weights,
     stepped,
 )
+from stages.nets.called import called
 from stages.nets.net import Net
 from stages.privacy.mechanism import GaussianMechanism, clipped_length, noisy_mean
 
@@ -129,7 +129,7 @@ def drawn_weights(origin: Weights, rho: float, generator: torch.Generator) -> We
 
 def embedded(module: Net, weights: Weights, images: Tensor) -> Tensor:
     """[h_w(x); z_w(x)] of each image, side by side: the embedding and the logits, [n, d + classes]."""
-    joined: Tensor = functional_call(_Embedding(module), {f"net.{n}": w for n, w in weights.items()}, (images,))
+    joined: Tensor = called(_Embedding(module), {f"net.{n}": w for n, w in weights.items()}, images)
     return joined
 
 

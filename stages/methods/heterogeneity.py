@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 
 from stages.methods.image_rows import ImageRows
+from stages.nets.called import called
 from stages.nets.state import trained
 
 _MOST_NUMBERS = 1 << 25  # of per-example gradients at a time: 128 MB as float32
@@ -48,7 +49,7 @@ def gradient_moments(module: nn.Module, images: ImageRows, labels: Tensor, *, ch
     buffers = dict(module.named_buffers())
 
     def loss(values: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
-        logits = functional_call(module, (values, buffers), (image[None],))
+        logits = called(module, {**values, **buffers}, image[None])
         return nn.functional.cross_entropy(logits, label[None])
 
     per_example = vmap(grad(loss), in_dims=(None, 0, 0))

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from stages.methods.image_rows import ImageRows
 from stages.methods.local_training import StepGradient
 from stages.methods.private_gradients import SecretStreams
 from stages.nets.attention import plain_attention
+from stages.nets.called import called
 from stages.nets.dropout import set_dropout_generator
 from stages.nets.state import trained
 from stages.privacy.clipping import ExampleLoss, noisy_gradient, refuse_batch_norm
@@ -82,6 +82,6 @@ def example_loss(module: nn.Module) -> ExampleLoss:
 
     def loss(weights: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
         with plain_attention():
-            return nn.functional.cross_entropy(functional_call(module, weights, (image[None],)), label[None])
+            return nn.functional.cross_entropy(called(module, weights, image[None]), label[None])
 
     return loss

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from stages.methods.image_rows import ImageRows
 from stages.methods.sam import total_norm, uphill
+from stages.nets.called import called
 
 Weights = Mapping[str, Tensor]
 Parts = Sequence[Callable[[Weights], Tensor]]
@@ -32,7 +32,7 @@ def dataset_loss(module: nn.Module, images: ImageRows, labels: Tensor, *, batch_
         rows = slice(first, first + batch_size)
 
         def share(weights: Weights) -> Tensor:
-            logits = functional_call(module, ({**weights}, buffers), (images[rows],))
+            logits = called(module, {**weights, **buffers}, images[rows])
             return nn.functional.cross_entropy(logits.double(), labels[rows], reduction="sum") / len(labels)
 
         return share

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from stages.methods.image_rows import ImageRows, pieces
 from stages.methods.params.surrogates import LARGEST_PIXEL
 from stages.nets.attention import plain_attention
+from stages.nets.called import called
 from stages.nets.state import trained
 
 Weights = dict[str, Tensor]
@@ -62,7 +62,7 @@ def start_weights(module: nn.Module) -> Weights:
 
 def applied(module: nn.Module, weights: Mapping[str, Tensor], images: Tensor) -> Any:
     with plain_attention():
-        return functional_call(module, dict(weights), (images,))
+        return called(module, weights, images)
 
 
 def mean_loss(

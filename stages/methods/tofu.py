@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from stages.methods.image_rows import pieces
 from stages.methods.params.tofu import TofuEncoding
 from stages.methods.residuals import Residuals, ResidualsInPieces, centred, of_labels
 from stages.methods.row_cosines import RowCosines, flat, shaped
 from stages.nets.attention import plain_attention
+from stages.nets.called import called
 from stages.nets.dropout import Dropout
 from stages.nets.state import trained
 
@@ -262,5 +262,5 @@ def traced(module: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor]]:
     # Copies, so that the running averages of batch norm stay as they are in the model.
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     with plain_attention():
-        logits: Tensor = functional_call(module, {**leaves, **buffers}, (images,))
+        logits: Tensor = called(module, {**leaves, **buffers}, images)
     return logits, list(leaves.values())

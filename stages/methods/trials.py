@@ -16,15 +16,29 @@ from torch import Tensor, nn
 from stages.methods.private_local_training import example_loss
 from stages.methods.surrogate_nets import LabelledSet, gradient, start_weights
 from stages.methods.tofu import traced
+from stages.nets.called import called
 from stages.nets.dropout import set_dropout_generator
 from stages.nets.net import Net
 from stages.nets.params import InputShape
-from stages.nets.state import trained
+from stages.nets.state import file_tensors, trained
 from stages.privacy.clipping import example_ways
 
 _IMAGES = 2
 # Opacus replaces them by layers of its own; here they run as they are, or are replaced while gradients are taken.
 _OURS = (nn.RNNBase, nn.MultiheadAttention)
+
+
+def check_first_weights(module: nn.Module, again: nn.Module) -> None:
+    """Two networks of one seed are the same, and finite."""
+    others = file_tensors(again)
+    for name, tensor in file_tensors(module).items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ValueError(f"its first weights are not finite: {name} holds NaN or infinity")
+        if not torch.equal(tensor, others[name]):
+            raise ValueError(
+                f"its first weights do not follow from the seed: {name} differs when the network is built again. Draw "
+                "from torch's, numpy's or Python's global generator, which are seeded"
+            )
 
 
 def try_training(module: nn.Module, shape: InputShape) -> None:
@@ -34,7 +48,9 @@ def try_training(module: nn.Module, shape: InputShape) -> None:
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     named = trained(module)
     with _explained():
-        logits = torch.func.functional_call(module, {**named, **buffers}, (images,))
+        logits = called(module, {**named, **buffers}, images)
+        if not logits.requires_grad:
+            raise ValueError("no parameter has an effect on the logits that could be differentiated")
         found = torch.autograd.grad(
             nn.functional.cross_entropy(logits, labels), list(named.values()), allow_unused=True
         )
@@ -52,6 +68,7 @@ def try_example_gradients(module: nn.Module, shape: InputShape, *, training: boo
     images, labels = _blank(module, shape)
     masks = _generator(module)
     set_dropout_generator(module.train(training), masks)
+    _refuse_changing(module, images)
     weights = {name: weight.detach() for name, weight in trained(module).items()}
     with _explained():
         ways = example_ways(example_loss(module), weights, (images, labels), shared=masks if training else None)
@@ -63,6 +80,20 @@ def try_example_gradients(module: nn.Module, shape: InputShape, *, training: boo
         if layer not in layers:
             layers.append(layer)
     return found
+
+
+def _refuse_changing(module: nn.Module, images: Tensor) -> None:
+    """Under differential privacy no buffer may change with the images: it would leave without noise."""
+    before = {name: (buffer, buffer.clone()) for name, buffer in module.named_buffers()}
+    with torch.no_grad(), _explained():
+        module(images + 0.5)
+    after = dict(module.named_buffers())
+    for name, (buffer, values) in before.items():
+        if after.get(name) is not buffer or not torch.equal(buffer, values):
+            raise ValueError(
+                f"its buffer {name} changes when images are seen, and would leave without noise: "
+                f"keep no state, or give --freeze {name}"
+            )
 
 
 def refuse_mixing(module: nn.Module) -> None:
@@ -96,7 +127,7 @@ def try_proxy(module: nn.Module, shape: InputShape, *, images_move: bool) -> Non
         _by_images(found, images if images_move else residuals)
 
 
-def try_matching_features(module: nn.Module, shape: InputShape) -> None:
+def try_matching_features(module: nn.Module, shape: InputShape) -> Net:
     """FedDM: the embedding and the logits, differentiated by the images."""
     if not isinstance(module, Net) or not isinstance(module.classifier[-1], nn.Linear):
         raise ValueError(
@@ -109,6 +140,29 @@ def try_matching_features(module: nn.Module, shape: InputShape) -> None:
     images.requires_grad_()
     with _explained():
         _by_images([embedded(module, start_weights(module), images)], images)
+    return module
+
+
+def try_features_alone(module: Net, shape: InputShape) -> None:
+    """FedDM-DP: what is clipped for an image depends on that image alone, whatever is beside it or came before.
+
+    By layers that mix a batch, or that keep something of it, a record would move what the others contribute.
+    """
+    from stages.methods.feddm import PLACES, embedded
+
+    weights = start_weights(module)
+    images = torch.linspace(-1, 1, PLACES * shape.channels * shape.height * shape.width, device=_home(module))
+    batch = images.view(PLACES, shape.channels, shape.height, shape.width)
+    alone = torch.zeros_like(batch)
+    alone[:1] = batch[:1]
+    _refuse_changing(module, batch[:_IMAGES])
+    with torch.no_grad(), _explained():
+        found = [embedded(module, weights, seen)[0] for seen in (alone, batch, alone)]
+    if not all(torch.equal(found[0], other) for other in found):
+        raise ValueError(
+            "its features of an image depend on the images beside or before it, and one record would move the others': "
+            "use layers that see each image alone, such as group norm"
+        )
 
 
 def _by_images(found: Iterable[Tensor], images: Tensor) -> None:
@@ -117,13 +171,17 @@ def _by_images(found: Iterable[Tensor], images: Tensor) -> None:
 
 
 def _blank(module: nn.Module, shape: InputShape) -> tuple[Tensor, Tensor]:
-    home = next(module.parameters()).device
+    home = _home(module)
     images = torch.zeros(_IMAGES, shape.channels, shape.height, shape.width, device=home)
     return images, torch.arange(_IMAGES, device=home)
 
 
+def _home(module: nn.Module) -> torch.device:
+    return next(module.parameters()).device
+
+
 def _generator(module: nn.Module) -> torch.Generator:
-    return torch.Generator(next(module.parameters()).device).manual_seed(0)
+    return torch.Generator(_home(module)).manual_seed(0)
 
 
 # What torch says, and what it means for the network's author.

@@ -54,12 +54,15 @@ def to_module(model: TensorArtifact, device: torch.device) -> nn.Module:
     """The network with the file's weights. Names and shapes must be the network's own."""
     import torch
 
-    from stages.nets.build import skeleton, with_weights
+    from stages.nets.build import new_network, skeleton, with_weights
     from stages.nets.state import file_tensors
 
     described = network_of(model.metadata, model.path)
     try:
-        check_fits(model.tensors, file_tensors(skeleton(*described)), model.path)
+        wanted = file_tensors(skeleton(*described))
+        if wanted.keys() != model.tensors.keys() and described[0].initial_weights == "module":
+            wanted = file_tensors(new_network(*described, 0))  # some modules have other tensors where there is memory
+        check_fits(model.tensors, wanted, model.path)
         # Memory is taken for what the file holds, not for what it claims. Its arrays are read-only views: copied once.
         weights = {name: torch.from_numpy(array.copy()) for name, array in model.tensors.items()}
         return with_weights(*described, weights).to(device)

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
+from stages.nets.called import called
 from stages.nets.dropout import Dropout
 from stages.nets.params import InputShape
+from stages.nets.state import file_tensors
 
+# What files hold of a network.
+_KEPT = {torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8}
+_NAME = re.compile(r"(?!__metadata__$)[ -~]{1,200}")
 # How many leading dimensions have a draw of their own; all of them where it is None.
 _DROPOUTS: dict[type[nn.Module], int | None] = {nn.Dropout: None, nn.Dropout1d: 2, nn.Dropout2d: 2, nn.Dropout3d: 2}
 
 
-def adopt(module: nn.Module) -> nn.Module:
+def adopt(module: nn.Module, shape: InputShape) -> nn.Module:
     """The module, with layers of ours where torch's do not do (`_replaced`).
 
-    Raises `ValueError` where it is no module, or has no parameters.
+    Raises `ValueError` where it is no module, has no parameters, or has state that no file can hold.
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"build must return a torch.nn.Module, found {type(module).__name__}")
     if not any(True for _ in module.parameters()):
         raise ValueError("the network has no parameters: there is nothing to train")
+    _settle(module, shape)
+    for name, tensor in file_tensors(module).items():
+        if tensor.dtype not in _KEPT:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise ValueError(
+                f"its tensor {name} is {kind}, which files do not hold: make it float32, or not persistent"
+            )
+        if tensor.numel() == 0:
+            raise ValueError(f"its tensor {name} is empty: leave it out")
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"its tensor {name!r} needs another name, of up to 200 plain letters, digits and dots")
     for layer in list(module.modules()):
         for name, child in layer.named_children():
             replaced = _replaced(child)
@@ -30,6 +47,17 @@ def adopt(module: nn.Module) -> nn.Module:
         if getattr(layer, "inplace", False):
             setattr(layer, "inplace", False)  # noqa: B010  (typed as a tensor) the same numbers; but what is overwritten has no per-example gradient
     return module
+
+
+def _settle(module: nn.Module, shape: InputShape) -> None:
+    """Layers that learn their size from the first images (`nn.LazyLinear`) see some, and draw their weights now."""
+    weights = list(module.parameters())
+    if any(isinstance(weight, nn.UninitializedParameter) for weight in weights):
+        images = torch.zeros(2, shape.channels, shape.height, shape.width, device=weights[0].device)
+        was_training = module.training
+        with torch.no_grad():
+            module.eval()(images)
+        module.train(was_training)
 
 
 class Hardsigmoid(nn.Module):
@@ -51,15 +79,18 @@ def _replaced(layer: nn.Module) -> nn.Module | None:
 
 
 def try_forward(module: nn.Module, shape: InputShape) -> None:
-    """One pass over two blank images, in training. Raises `ValueError`, with the remedy, where the network is unfit."""
-    images = torch.zeros(2, shape.channels, shape.height, shape.width)
+    """Two images, in training, and one, in evaluation. Raises `ValueError`, with the remedy, where it is unfit."""
+    count = 2 * shape.channels * shape.height * shape.width
+    images = torch.linspace(-1, 1, count).view(2, shape.channels, shape.height, shape.width)
+    given = images.clone()
     generator = torch.Generator().manual_seed(0)
     dropouts = [layer for layer in module.modules() if isinstance(layer, Dropout)]
     before, was_training = torch.get_rng_state(), module.training
     for layer in dropouts:
         layer.generator = generator
     try:
-        logits = _training_pass(module, images)
+        logits = _logits(module.train(), images)
+        alone = _logits(module.eval(), given[:1].clone())
     except (RuntimeError, TypeError, IndexError, AssertionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         wanted = f"{shape.channels}×{shape.height}×{shape.width}"
@@ -68,9 +99,15 @@ def try_forward(module: nn.Module, shape: InputShape) -> None:
         module.train(was_training)
         for layer in dropouts:
             layer.generator = None
-    if not isinstance(logits, Tensor) or logits.shape != (2, shape.num_classes):
-        found = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise ValueError(f"the network must return logits of [2, {shape.num_classes}] for two images, found {found}")
+    for found, number, word in ((logits, 2, "two images"), (alone, 1, "one image")):
+        if not isinstance(found, Tensor) or found.shape != (number, shape.num_classes):
+            seen = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            wanted = f"[{number}, {shape.num_classes}]"
+            raise ValueError(f"the network must return logits of {wanted} for {word}, found {seen}")
+        if not bool(found.isfinite().all()):
+            raise ValueError(f"its logits for {word} with pixels from -1 to 1 are not finite before any training")
+    if not torch.equal(images, given):
+        raise ValueError("the network writes into the images that it is given: let it work on a copy")
     if not torch.equal(before, torch.get_rng_state()):
         torch.set_rng_state(before)
         raise ValueError(
@@ -79,9 +116,9 @@ def try_forward(module: nn.Module, shape: InputShape) -> None:
         )
 
 
-def _training_pass(module: nn.Module, images: Tensor) -> Tensor:
+def _logits(module: nn.Module, images: Tensor) -> Tensor:
     """Copies of the buffers are handed in: batch norm's averages stay as they are."""
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     with torch.no_grad():
-        logits: Tensor = functional_call(module.train(), buffers, (images,))
+        logits: Tensor = called(module, buffers, images)
     return logits

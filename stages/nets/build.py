@@ -2,15 +2,18 @@
 
 Torch's own constructors draw the weights from global random state. A network whose layers we know is therefore built
 on the meta device, which draws nothing, and `initialise` fills it from the generator that it is given. A module with a
-scheme of its own is built while torch's global generator is borrowed: seeded for it, and put back afterwards.
+scheme of its own is built while the global generators are borrowed: seeded for it, and put back afterwards.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-from collections.abc import Mapping
+import random
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,7 +31,9 @@ def skeleton(params: Network, shape: InputShape) -> nn.Module:
     try:
         with torch.device("meta"):
             return _made(params, shape)
-    except (NotImplementedError, RuntimeError):
+    except ValueError:
+        raise
+    except Exception:
         if params.initial_weights != "module":
             raise
         return new_network(params, shape, 0)
@@ -61,9 +66,8 @@ def build(params: Network, shape: InputShape) -> nn.Module:
 def new_network(params: Network, shape: InputShape, seed: int) -> nn.Module:
     """The network on the CPU with its first weights, by the scheme that it names; the same for the same seed."""
     if params.initial_weights == "module":
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            module = _made(params, shape)
+        with _seeded(seed):
+            module = _built(params, shape)
         try_forward(module, shape)
         return module
     net = build(params, shape)
@@ -78,7 +82,33 @@ def _computes(module: nn.Module) -> bool:
 
 def _made(params: Network, shape: InputShape) -> nn.Module:
     module = params.made_for(shape)
-    return adopt(module) if params.initial_weights == "module" else module
+    return adopt(module, shape) if params.initial_weights == "module" else module
+
+
+def _built(params: Network, shape: InputShape) -> nn.Module:
+    """Somebody else's module. Whatever goes wrong in their code is said in a sentence."""
+    try:
+        return _made(params, shape)
+    except ValueError:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = (str(error) or "no reason given").splitlines()[0].rstrip(".")
+        raise ValueError(f"its build fails: {type(error).__name__}: {reason}") from error
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """The global generators that a constructor may draw from, torch's, numpy's and Python's, borrowed."""
+    drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
+            yield
+    finally:
+        random.setstate(drawn)
+        np.random.set_state(drawn_by_numpy)
 
 
 def initialise(module: nn.Module, generator: torch.Generator, scheme: InitialWeights = "layers") -> None:

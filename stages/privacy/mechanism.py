@@ -112,7 +112,7 @@ def noisy_mean(
             exact = _whole(_in_place.gaussian(total[name].shape, mechanism.scale), step)
         shift = _FINE_BITS - _GRID_BITS
         on_grid = (exact + (1 << (shift - 1))) >> shift
-        released[name] = (on_grid * mechanism.grid / mechanism.expected_size).astype(np.float32)
+        released[name] = np.asarray(on_grid * mechanism.grid / mechanism.expected_size, np.float32)
     return released
 
 

@@ -199,7 +199,9 @@ def _check_network(
     try:
         if network.initial_weights == "module":
             if isinstance(params, FedDmEncoding):
-                trials.try_matching_features(module, shape)
+                net = trials.try_matching_features(module, shape)
+                if params.is_private:
+                    trials.try_features_alone(net, shape)
             else:
                 trials.try_matching_gradients(module, shape)
         if isinstance(params, FedDmEncoding) or not params.is_private:

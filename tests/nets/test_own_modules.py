@@ -1,30 +1,13 @@
 """Any torch module: first weights by its own scheme from the seed, tying, buffers and dropout kept, misfits refused."""
 
-from dataclasses import dataclass
-from typing import Literal
-
 import pytest
 import torch
+from own_modules import SHAPE, net
 from torch import nn
 
-from stages.hyperparameters import hyper
 from stages.nets.build import new_network, skeleton, with_weights
 from stages.nets.dropout import Dropout, set_dropout_generator
-from stages.nets.params import InputShape, Network
 from stages.nets.state import exchanged, file_tensors, freeze, trained
-
-SHAPE = InputShape(channels=1, height=4, width=4, num_classes=3)
-
-
-def net(module, **params):
-    """A network whose `build` is this function."""
-
-    @dataclass(frozen=True, kw_only=True)
-    class Own(Network):
-        arch: Literal["own"] = hyper("own", "own")
-        build = staticmethod(lambda shape: module())
-
-    return Own(**params)
 
 
 class Tied(nn.Module):

@@ -12,6 +12,11 @@ from stages.plugins import using
 from stages.recipes.recipe import load_recipe, recipe_of
 from stages.registry import NETWORKS
 
+LATE = """\
+                self.calls = getattr(self, "calls", 0) + 1
+                if self.calls > 6:
+                    self.mean.add_(0.001)
+"""
 SETTINGS = ["--set", "partition.clients=2", "--rounds", "2"]
 
 
@@ -110,6 +115,7 @@ class Empty(Network):
         ("import not_there\n", "ModuleNotFoundError: No module named 'not_there'"),
         ("this is no python\n", "SyntaxError"),
         ("x = 1\n", "registers nothing"),
+        ("raise SystemExit(0)\n", "SystemExit: 0"),
     ],
 )
 def test_a_plugin_that_cannot_be_loaded(text, said, fedsynth, tmp_path):
@@ -132,6 +138,27 @@ def test_the_name_of_a_built_in_is_refused(fedsynth, network_source, tmp_path):
     path.write_text(network_source.replace('"tied"', '"mlp"'))
     code, _, err = fedsynth("init-model", "--plugin", path, "--help")
     assert code == 3 and "--arch mlp is declared by fedsynth itself" in err
+
+
+def test_of_a_buffer_nothing_leaves_under_privacy_whatever_the_network_does(made, fedsynth, plugin, tmp_path):
+    """A buffer that begins to change late passes every trial; how often it was called follows from the records."""
+    late = plugin.read_text().replace(
+        "                h = torch.relu(self.first", LATE + "                h = torch.relu(self.first", 1
+    )
+    assert late != plugin.read_text()
+    plugin.write_text(late)
+    client = tmp_path / "run/clients/00/private"
+    like = made.parent / "test.parquet"
+    code, _, err = fedsynth("init-model", "--plugin", plugin, "--arch", "tied", "--like", like, "-o", made, "--force")
+    assert code == 0, err
+    noise = ["--noise-multiplier", "1", "--clip-norm", "1", "--sampling-rate", "0.1", "--local-steps", "9"]
+    for name, options, changes in (("plain", ["--local-steps", "30"], True), ("private", noise, False)):
+        update = client / f"{name}.safetensors"
+        command = ["train-client", made, client / "data.parquet", *options, "-o", update, "--plugin", plugin]
+        code, _, err = fedsynth(*command)
+        assert code == 0, err
+        tensors = tensors_file.read(update).tensors
+        assert tensors["mean"].any() == changes and tensors["first.weight"].any()
 
 
 def test_a_network_without_parameters_is_refused_and_nothing_is_lost(made, fedsynth, tmp_path):

@@ -124,6 +124,7 @@ def test_noise_is_added_in_whole_numbers(stream_of):
 def test_sums_of_nothing_and_of_too_much(stream_of):
     assert noisy_mean({}, mechanism(), stream_of()) == {}
     empty = noisy_mean({"w": np.zeros(0), "b": np.zeros(())}, mechanism(), stream_of())
+    assert all(isinstance(values, np.ndarray) for values in empty.values())
     assert (empty["w"].shape, empty["b"].shape) == ((0,), ())
     huge = noisy_mean({"w": np.array([1e300, -1e300, np.nan])}, mechanism(), stream_of())["w"]
     assert np.isfinite(huge).all()
