@@ -27,7 +27,7 @@ COUNT_SHARE = 0.3
 """Of a record's length, for its count: noise of 3σ in a class's number, 5% more in its features."""
 
 _FEATURES_SHARE = (1 - COUNT_SHARE**2) ** 0.5
-_FREQUENCIES, _MEANS = "target.frequencies", "target.means"
+_FREQUENCIES, MEANS = "target.frequencies", "target.means"
 _AT_ONCE = 500
 _LEAST_COUNT = 1.0
 
@@ -55,7 +55,7 @@ class Merf:
         """The generator's weights, the frequencies, and means that `targets` replaces."""
         weights = initial_parts({"merf": self._decoder}, generator)
         frequencies = torch.randn(self._features // 2, self._pixels, generator=generator) / self._length
-        return {**weights, _FREQUENCIES: frequencies, _MEANS: torch.zeros(self._num_classes, self._features)}
+        return {**weights, _FREQUENCIES: frequencies, MEANS: torch.zeros(self._num_classes, self._features)}
 
     def embedded(self, weights: Weights, images: Tensor) -> Tensor:
         """φ of each image, [n, D], in the images' own precision."""
@@ -68,7 +68,7 @@ class Merf:
 
         Classes without a mean have no loss.
         """
-        means = weights[_MEANS][labels]
+        means = weights[MEANS][labels]
         one, other = (self.embedded(weights, self._make(weights, draws[name], labels)) for name in self.draws)
         return ((one * other).sum(1) - (means * (one + other)).sum(1)) * means.any(1)
 
@@ -102,12 +102,12 @@ class Merf:
         counts = sums[:, -1] / (limit * COUNT_SHARE)
         present = counts >= max(_LEAST_COUNT, 3 * noise / (limit * COUNT_SHARE))
         means = sums[:, :-1] / (limit * _FEATURES_SHARE) / counts.clamp(min=_LEAST_COUNT)[:, None]
-        return {_MEANS: (means * present[:, None]).float()}
+        return {MEANS: (means * present[:, None]).float()}
 
     def finished(self, weights: Weights, _images: ImageRows, _labels: Tensor) -> dict[str, Tensor]:
         """The generator, and which classes had a mean to match: ones and zeros."""
         decoder = {name: weights[name] for name in self.kept if name != LEARNT_CLASSES}
-        return {**decoder, LEARNT_CLASSES: weights[_MEANS].any(1).float()}
+        return {**decoder, LEARNT_CLASSES: weights[MEANS].any(1).float()}
 
     @torch.no_grad()
     def sample(

@@ -62,7 +62,8 @@ def planted(attacker: Attacker) -> Iterator[None]:
     import torch
     from torch import Tensor
 
-    from stages.methods import feddm, fedlap, private_gradients, private_local_training
+    from stages.generators.private import PrivateTraining
+    from stages.methods import feddm, fedlap, merf, private_gradients, private_local_training
 
     def numbers(images: Tensor) -> Tensor:
         digits = ((images.flatten(-3)[..., :3] + 1) * 127.5).round().long()
@@ -88,22 +89,27 @@ def planted(attacker: Attacker) -> Iterator[None]:
 
         return noisy_gradient
 
-    def embedded_alone(module: Any, _weights: Any, images: Tensor, _places: Any) -> Tensor:
+    def one_feature(images: Tensor, classes: int, size: int) -> Tensor:
         """A feature for each canary of a class: the class is the number's rest, the feature what is left of it."""
-        size = feddm.embedded_size(module)
-        classes = int(module.classifier[-1].out_features)
-        found = torch.zeros(len(images), size, dtype=torch.float64)
-        which = numbers(images) // classes
         if attacker.canaries > size * classes:
             raise UsageError(f"{size * classes} features are released: give at most that as --canaries.")
-        found[torch.arange(len(images)), which] = LOUD
+        found = torch.zeros(len(images), size, dtype=torch.float64)
+        found[torch.arange(len(images)), numbers(images) // classes] = 1
         return found
+
+    def by_class(sums: NDArray[np.float64], noise_multiplier: float) -> None:
+        every = np.arange(attacker.canaries)
+        attacker.saw(sums[every % len(sums), every // len(sums)], noise_multiplier)
+
+    def embedded_alone(module: Any, _weights: Any, images: Tensor, *_: Any) -> Tensor:
+        size = feddm.embedded_size(module)
+        classes = int(module.classifier[-1].out_features)
+        return one_feature(images, classes, size) * LOUD
 
     def noisy_mean(total: Any, mechanism: Any, noise: Any) -> Any:
         released = kept[feddm, "noisy_mean"](total, mechanism, noise)
-        sums = released["sums"].astype(np.float64) * mechanism.expected_size / mechanism.clip_norm
-        every = np.arange(attacker.canaries)
-        attacker.saw(sums[every % len(sums), every // len(sums)], mechanism.noise_multiplier)
+        scale = mechanism.expected_size / mechanism.clip_norm
+        by_class(released["sums"].astype(np.float64) * scale, mechanism.noise_multiplier)
         return released
 
     def features_length(clip_norm: float, count_share: float) -> float:
@@ -111,12 +117,38 @@ def planted(attacker: Attacker) -> Iterator[None]:
         attacker.length = length / clip_norm
         return length
 
+    def class_sums(family: Any, weights: Any, images: Any, labels: Any, **options: Any) -> Tensor:
+        """DP-MERF clips nothing: a canary's feature is as long as its image's own features are."""
+        attacker.length = (1 - merf.COUNT_SHARE**2) ** 0.5
+        whole, classes = merf.Merf.embedded, len(weights[merf.MEANS])
+
+        def embedded(family: Any, weights: Any, images: Tensor) -> Tensor:
+            own: Tensor = whole(family, weights, images)
+            lengths: Tensor = torch.linalg.vector_norm(own, dim=1, keepdim=True)
+            return one_feature(images, classes, own.shape[1]) * lengths
+
+        _put({(merf.Merf, "embedded"): embedded})
+        try:
+            found: Tensor = kept[merf.Merf, "class_sums"](family, weights, images, labels, **options)
+        finally:
+            _put({(merf.Merf, "embedded"): whole})
+        return found
+
+    def noised(private: Any, sums: Tensor) -> Any:
+        found = kept[PrivateTraining, "noised"](private, sums)
+        by_class(found[0].numpy() / private.clip_norm, private.params.noise_multiplier)
+        return found
+
     others = {"embedded_alone": embedded_alone, "noisy_mean": noisy_mean, "features_length": features_length}
     steps: list[ModuleType] = [private_local_training, private_gradients, fedlap]
-    kept: dict[tuple[ModuleType, str], Any] = {(module, _STEP): getattr(module, _STEP) for module in steps}
+    kept: dict[tuple[ModuleType | type, str], Any] = {(module, _STEP): getattr(module, _STEP) for module in steps}
     kept |= {(feddm, name): getattr(feddm, name) for name in others}
-    instead = {(module, _STEP): of_gradients(kept[module, _STEP]) for module in steps}
+    kept |= {(merf.Merf, "class_sums"): merf.Merf.class_sums, (PrivateTraining, "noised"): PrivateTraining.noised}
+    instead: dict[tuple[ModuleType | type, str], Any] = {
+        (module, _STEP): of_gradients(kept[module, _STEP]) for module in steps
+    }
     instead |= {(feddm, name): other for name, other in others.items()}
+    instead |= {(merf.Merf, "class_sums"): class_sums, (PrivateTraining, "noised"): noised}
     try:
         _put(instead)
         yield
@@ -124,6 +156,6 @@ def planted(attacker: Attacker) -> Iterator[None]:
         _put(kept)
 
 
-def _put(functions: Mapping[tuple[ModuleType, str], Any]) -> None:
+def _put(functions: Mapping[tuple[ModuleType | type, str], Any]) -> None:
     for (module, name), function in functions.items():
         setattr(module, name, function)

@@ -30,7 +30,7 @@ from artifacts.writing import scratch
 from stages.execution.progress import Report, silent
 from stages.privacy.accountant import epsilon
 from stages.privacy.events import PrivacyEvent
-from stages.recipes.recipe import Recipe
+from stages.recipes.recipe import Recipe, assigned
 from stages.trials.attacker import Attacker, Scores, likelihood
 from stages.trials.canary_clients import run_with_clients
 from stages.trials.canary_records import run_with_records
@@ -80,9 +80,17 @@ def audit_empirically(
         raise UsageError(f"--delta must lie between 0 and 1, found {delta!r}.")
     if canaries < 2:
         raise UsageError(f"--canaries must be at least 2, found {canaries}.")
+    if "train-generator" in recipe.stages:
+        # No amplification is claimed for a share of the images: a canary that is left out would only hide the others.
+        recipe = assigned(recipe, {"train-generator.data_fraction": 1.0})
     with scratch.scratch(scratch.cache_folder(), "empirical") as folder:
         trial = prepared(recipe, folder, seed)
-        unit = "record" if "record" in trial.units else "client"
+        unit = next((unit for unit in ("record", "client") if unit in trial.units), None)
+        if unit is None:
+            raise UsageError(
+                f"recipe {recipe.name} has an ε for a {trial.units[0]}: canaries are records or clients. "
+                "audit --neighbours compares this one."
+            )
         there = np.random.default_rng([_TOSS, seed]).random(canaries) < 0.5
         attacker = Attacker(canaries)
         run = run_with_records if unit == "record" else run_with_clients
@@ -94,6 +102,10 @@ def judged(
     recipe: str, unit: str, there: NDArray[np.bool_], attacker: Attacker, events: Sequence[PrivacyEvent], delta: float
 ) -> EmpiricalReport:
     """What the releases say of the events that were claimed for them."""
+    if not attacker.seen:
+        raise UsageError(
+            f"recipe {recipe} releases nothing that canaries are in. audit --neighbours compares this one."
+        )
     rates = [event.sampling_rate for event in events for _ in range(event.steps)]
     if len(attacker.seen) > len(rates):
         raise VerificationError(

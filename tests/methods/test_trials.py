@@ -33,7 +33,7 @@ def test_a_parameter_without_effect_is_refused_unless_it_is_frozen():
 def test_nothing_of_the_network_changes():
     torch.manual_seed(0)
     trunk = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
-    module = adopt(Net(trunk, nn.Sequential(nn.Linear(8, 3))))
+    module = adopt(Net(trunk, nn.Sequential(nn.Linear(8, 3))), SHAPE)
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     random = torch.get_rng_state()
     trials.try_training(module, SHAPE)
@@ -62,7 +62,7 @@ def test_the_hardsigmoid_that_has_a_second_derivative_is_torchs_to_the_last_bit(
     x = torch.linspace(-4, 4, 101, requires_grad=True)  # no edge among them
     ours, theirs = (torch.autograd.grad(f(x).sum(), x)[0] for f in (Hardsigmoid(), nn.functional.hardsigmoid))
     torch.testing.assert_close(ours, theirs)
-    assert isinstance(adopt(nn.Sequential(nn.Linear(1, 1), nn.Hardsigmoid()))[1], Hardsigmoid)
+    assert isinstance(adopt(nn.Sequential(nn.Linear(1, 1), nn.Hardsigmoid()), SHAPE)[1], Hardsigmoid)
 
 
 def test_fedpvr_needs_a_classifier():

@@ -9,20 +9,14 @@ import math
 
 import numpy as np
 import pytest
+from canary_audits import NET, NOISE, audited, wrong_by
 from scipy import stats
 
-import stages.charging.updates as private_updates
-import stages.methods.feddm as feddm
-from stages.privacy import clipped_total
 from stages.privacy.accountant import epsilon
 from stages.privacy.events import PrivacyEvent
-from stages.recipes.recipe import change, load_recipe
 from stages.trials import empirical
 from stages.trials.attacker import Attacker
-from stages.trials.empirical import audit_empirically
 
-NET = ["init-model.arch=mlp", "init-model.depth=null"]
-NOISE = ["target_epsilon=null", "delta=null", "privacy_rounds=null"]
 # Four releases of every record with σ = 1; with 3000 canaries √2 is seen at 1e-9, but for a chance of about 1e-12.
 FOUR = [*NET, "partition.clients=1", "partition.image_size=20", "train-client.noise_multiplier=1",
         "train-client.sampling_rate=1", *(f"train-client.{word}" for word in NOISE)]  # fmt: skip
@@ -35,12 +29,6 @@ def events(sigma, steps, q=1.0):
         unit="record", sampling_rate=q, noise_multiplier=sigma, clip_norm=1.0, steps=steps, trust="nobody"
     )
     return [dataclasses.replace(planned, id="1" * 64)]
-
-
-def audited(name, canaries, settings=(), seed=0, rounds=2):
-    return audit_empirically(
-        change(load_recipe(name), list(settings), rounds), delta=1e-5, canaries=canaries, seed=seed
-    )
 
 
 # The statistics.
@@ -130,14 +118,6 @@ def test_a_sensitivity_too_large_is_refuted(monkeypatch):
     assert found.refuted and found.error is not None
 
 
-def wrong_by(factor, monkeypatch):
-    """Whatever a unit contributes is so many times too long, for records and for clients."""
-    length, features, clipped = clipped_total.clipped_length, feddm.features_length, private_updates.clipped
-    monkeypatch.setattr(clipped_total, "clipped_length", lambda clip: factor * length(clip))
-    monkeypatch.setattr(feddm, "features_length", lambda clip, share: factor * features(clip, share))
-    monkeypatch.setattr(private_updates, "clipped", lambda update, clip: clipped(update, factor * clip))
-
-
 EVERY = {
     "dp-sgd": (1000, []),
     "fedlap-dp": (500, [*NET, "encode.noise_multiplier=1", *(f"encode.{word}" for word in NOISE)]),
@@ -158,15 +138,6 @@ def test_over_rounds_generators_surrogates_and_clients(name, monkeypatch):
     assert found.lower_bound < found.claimed
     wrong_by(2.5, monkeypatch)
     assert audited(name, canaries, settings).refuted
-
-
-@pytest.mark.slow
-def test_a_sensitivity_wrong_by_the_root_of_two_is_caught_with_the_power_that_is_stated(monkeypatch):
-    """Twenty audits of 600 canaries with other coins and other noise. At 95%, 14 or fewer have a chance of 3e-4."""
-    wrong_by(math.sqrt(2), monkeypatch)
-    found = [audited("dp-sgd", 600, FOUR, seed=seed) for seed in range(20)]
-    assert found[0].power > 0.95
-    assert sum(each.refuted for each in found) >= 15
 
 
 @pytest.mark.slow
