@@ -5,13 +5,10 @@ import json
 import numpy as np
 import pytest
 import torch
+from federation import Federation
 
-from artifacts.identity import keys
 from artifacts.ledgers import spend
-from artifacts.metadata import Metadata
-from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages, to_pixels
-from stages.keygen import settle
 from stages.nets.generator_params import ImageShape
 from stages.registry import GENERATORS
 from stages.train_generator import train_generator
@@ -26,14 +23,9 @@ QUICK = {
 
 def write_client(folder, content, name="00"):
     """A client's folder with its data and a simulated key; returns the path of the data."""
-    path = folder / name / "private" / "data.parquet"
-    metadata = Metadata(
-        kind="dataset", stage="partition", custody="private", client=name, params=dataset_params(content), versions={}
-    )
-    save_dataset(path, content, metadata)
-    settle(folder / name / "private" / "client.key", keys.simulated(0, f"client {name}"), force=False)
-    (folder / name / "outbox").mkdir()
-    return path
+    made = Federation(folder)
+    made.settle(name)
+    return made.write(made.key(name).with_name("data.parquet"), content, client=name)
 
 
 @pytest.fixture

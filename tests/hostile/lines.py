@@ -79,14 +79,15 @@ LINES = {
         "--init previous --previous surr/clients/00/outbox/surrogate-0001.safetensors "
         "-o surr/clients/00/outbox/new.safetensors",
         "surr/clients/00/outbox/surrogate-0001.safetensors"),
-    "train-generator": line("train-generator gen/00/private/data.parquet --family vae --steps 1 --filters 2 "
-                            "--hidden-size 4 --batch-size 4 -o gen/00/private/new.safetensors",
-                            "gen/00/private/data.parquet"),
-    "synthesize": line("synthesize gen/00/private/vae.safetensors --count 3 -o gen/00/private/new.parquet",
-                       "gen/00/private/vae.safetensors"),
+    "train-generator": line("train-generator gen/clients/00/private/data.parquet --family vae --steps 1 --filters 2 "
+                            "--hidden-size 4 --batch-size 4 -o gen/clients/00/private/new.safetensors",
+                            "gen/clients/00/private/data.parquet"),
+    "synthesize": line("synthesize gen/clients/00/private/vae.safetensors --count 3 "
+                       "-o gen/clients/00/private/new.parquet", "gen/clients/00/private/vae.safetensors"),
     "synthesize-reviewed": line(
-        "synthesize gen/00/private/vae.safetensors --count 3 --reviewed gen/00/private/reviewed.parquet "
-        "-o gen/00/outbox/new.parquet", "gen/00/private/reviewed.parquet"),
+        "synthesize gen/clients/00/private/vae.safetensors --count 3 "
+        "--reviewed gen/clients/00/private/reviewed.parquet -o gen/clients/00/outbox/new.parquet",
+        "gen/clients/00/private/reviewed.parquet"),
     "secagg-shares": line(
         "secagg shares agg-keys/server/outbox/secagg-keys-0001.safetensors --roster agg-keys/public/roster.json -o "
         "agg-keys/clients/a/outbox/new.safetensors", "agg-keys/server/outbox/secagg-keys-0001.safetensors",
@@ -165,8 +166,9 @@ LINES = {
     "evaluate-curve": line(f"evaluate {_M} run/public/test.parquet --curve run/metrics/curve.csv -o new/e.json",
                            "run/metrics/curve.csv"),
     "evaluate-surface": line(f"evaluate {_M} run/public/test.parquet --surface new/s.png --points 3 -o new/e.json", _M),
-    "evaluate-memorisation": line("evaluate gen/00/private/reviewed.parquet gen/00/private/data.parquet -o new/e.json",
-                                  "gen/00/private/reviewed.parquet", "gen/00/private/data.parquet"),
+    "evaluate-memorisation": line("evaluate gen/clients/00/private/reviewed.parquet "
+                                  "gen/clients/00/private/data.parquet -o new/e.json",
+                                  "gen/clients/00/private/reviewed.parquet", "gen/clients/00/private/data.parquet"),
     "evaluate-run": line("evaluate run --delta 1e-5 -o new/e.json", *_RUN[:5], *_RUN[8:10]),
     "evaluate-surrogates": line("evaluate surr --surrogates --sheet new/s.png -o new/e.json",
                                 "surr/clients/00/outbox/surrogate-0001.safetensors"),

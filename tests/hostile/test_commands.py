@@ -46,7 +46,7 @@ def files(helper, forge, mutations, readers, whole):
              "run/public/test.parquet", "sign/public/roster.json", "sign/clients/a/egress.jsonl",
              "sign/clients/a/outbox/head-0001.intoto.jsonl", "conf/recipe.yaml", "img/foreign.parquet",
              "agg/server/outbox/secagg-keys-0001.safetensors", "surr/clients/00/outbox/surrogate-0001.safetensors",
-             "gen/00/private/vae.safetensors", "gen/00/private/data.parquet")  # fmt: skip
+             "gen/clients/00/private/vae.safetensors", "gen/clients/00/private/data.parquet")  # fmt: skip
     keys = [whole / "sign/clients/a/private/client.key", whole / "sign/clients/b/private/client.key",
             whole / "sign/server/private/server.key"]  # fmt: skip
     return helper("hostile/files.py").Files(forge, mutations, readers, [whole / name for name in kinds], keys)

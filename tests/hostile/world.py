@@ -50,7 +50,7 @@ def build(root: Path, helper, finished_run: Path, scaffold_run: Path) -> Path:
 
 
 def _signed(root, helper):
-    made = helper("signing/federation.py").Federation(root)
+    made = helper("signing/federation.py").Signed(root)
     made.found(made.roster)
     made.begin(made.model)
     for name in made.names:
@@ -76,7 +76,7 @@ def _surrogates(root, helper):
     from stages.data.sources import load
 
     module = helper("surrogates/conftest.py")
-    made = module.Federation(root, load("digits").train, arch="softmax")
+    made = module.Surrogates(root, load("digits").train, arch="softmax")
     made.client("00", count=6)
     # From real images: whether a set that began as noise leads anywhere in three steps, the last bits decide.
     made.aggregate([made.encode("00", init="real")])

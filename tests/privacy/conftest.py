@@ -1,19 +1,17 @@
 """Streams under a key that everyone knows, statistics of noise, and the participants that several files test."""
 
 import dataclasses
-import json
 import math
 
 import numpy as np
 import pytest
+from federation import Federation
 from scipy import stats
 
 from artifacts.formats import tensors_file
 from artifacts.identity import keys
 from artifacts.ledgers import spend
-from artifacts.metadata import Metadata
 from stages.aggregate import aggregate
-from stages.data.dataset_images import dataset_params, save_dataset
 from stages.encode import encode
 from stages.init_model import init_model
 from stages.keygen import settle
@@ -166,8 +164,8 @@ def charged():
 
 @pytest.fixture(scope="session")
 def make_federation(helper):
-    """The class Federation of federation.py."""
-    return helper("privacy/federation.py").Federation
+    """The class ClientPrivacy of federation.py."""
+    return helper("privacy/federation.py").ClientPrivacy
 
 
 @pytest.fixture(scope="session")
@@ -192,14 +190,12 @@ def wide(tmp_path, make_federation):
 # Privacy of single records.
 
 
-class Client:
+class Client(Federation):
     """Client 00 of a run folder, with forty digits and a small network to train."""
 
     def __init__(self, root, digits):
-        self.root, self.base = root, root / "clients/00"
-        self.digits = digits
-        settle(self.base / "private/client.key", keys.simulated(0, "client 00"), force=False)
-        (self.base / "outbox").mkdir()
+        super().__init__(root)
+        self.digits, self.base = digits, self.settle("00")
         self.data = self.write(self.private("data.parquet"), digits.take(np.arange(40)))
         self.model = root / "public/model-0000.safetensors"
         init_model(self.data, self.model, params=NETWORKS.from_mapping({"arch": "mlp", "width": 6}), seed=1)
@@ -229,18 +225,8 @@ class Client:
         aggregate(model or self.model, messages, out, params=MeanRule())
         return out
 
-    def ledger(self):
-        return [json.loads(line) for line in spend.beside(self.private("client.key")).read_text().splitlines()]
-
     def charges(self):
-        return [entry["events"][0] for entry in self.ledger() if entry["entry"] == "reserved"]
-
-    @staticmethod
-    def write(path, content, **changes):
-        """A dataset, private and made by `partition` unless it is said otherwise."""
-        fields = {"kind": "dataset", "stage": "partition", "custody": "private", "client": "00", "versions": {}}
-        save_dataset(path, content, Metadata(**fields | {"params": dataset_params(content)} | changes), force=True)
-        return path
+        return self.charged("00")
 
     @staticmethod
     def events(path):

@@ -1,17 +1,14 @@
 """A small federation for the tests of client-level privacy: a server, clients, messages, noise drawn again."""
 
-import json
-
 import numpy as np
+from federation import Federation
 
 from artifacts.formats import tensors_file
 from artifacts.identity import keys
 from artifacts.ledgers import lineage
-from artifacts.metadata import Metadata
 from stages.aggregate import aggregate
 from stages.encode import encode
 from stages.execution.versions import versions
-from stages.keygen import settle
 from stages.methods.params.encoding import DeltaEncoding
 from stages.privacy.events import PrivacyEvent
 from stages.privacy.streams import SecretStream
@@ -24,34 +21,20 @@ def flat(tensors):
     return np.concatenate([np.ravel(tensors[name]).astype(np.float64) for name in sorted(tensors)])
 
 
-class Federation:
-    """A server and clients with simulated keys, and a model that is whatever tensors one likes."""
+class ClientPrivacy(Federation):
+    """A model that is whatever tensors one likes."""
 
-    def __init__(self, folder, tensors):
-        self.folder, self.tensors = folder, tensors
-        self.server = folder / "server"
-        settle(self.server / "private/server.key", keys.simulated(0, "server"), force=False)
-        about = Metadata(kind="model", stage="init-model", custody="public", versions={})
-        self.start = folder / "public/model-0000.safetensors"
-        tensors_file.write(self.start, tensors, about)
+    def __init__(self, root, tensors):
+        super().__init__(root)
+        self.tensors, self.server = tensors, self.settle("server")
+        self.start = self.begin(root / "public/model-0000.safetensors", tensors)
 
     def client(self, name):
-        place = self.folder / "clients" / name
-        if not place.exists():
-            settle(place / "private/client.key", keys.simulated(0, f"client {name}"), force=False)
-            (place / "outbox").mkdir()
-        return place
+        return self.settle(name)
 
     def update(self, name, values, model=None):
-        model = tensors_file.read(model or self.start)
-        number = (model.metadata.round or 0) + 1
-        path = self.client(name) / f"private/update-{number:04}.safetensors"
-        about = Metadata(
-            kind="update", stage="train-client", custody="private", client=name, round=number, versions={},
-            inputs=(lineage.by_digest(model, "model"),),
-        )  # fmt: skip
-        tensors_file.write(path, self.shaped(values, self.tensors), about, force=True)
-        return path
+        self.settle(name)
+        return self.write_update(name, self.shaped(values, self.tensors), model or self.start)
 
     def message(self, name, values, model=None, before=None, **params):
         update = self.update(name, values, model)
@@ -72,7 +55,7 @@ class Federation:
         return flat(tensors_file.read(model or self.start).tensors) - flat(tensors_file.read(out).tensors)
 
     def noise(self, messages, scale, params, model=None):
-        """The noise of an aggregate, drawn again by whoever has the key."""
+        """The noise of an aggregate, drawn again with the key."""
         start = tensors_file.read(model or self.start)
         inputs = [lineage.by_digest(start, "model")]
         inputs += [lineage.by_digest(tensors_file.read(path), "message") for path in messages]
@@ -87,12 +70,6 @@ class Federation:
 
     def events(self, path):
         return [PrivacyEvent.from_json(event) for event in tensors_file.read(path).metadata.privacy]
-
-    def charged(self, place=None):
-        """The events of every reservation that costs something."""
-        path = (place or self.server) / "private/spend.jsonl"
-        entries = [json.loads(line) for line in path.read_text().splitlines()]
-        return [entry["events"][0] for entry in entries if entry.get("events")]
 
     @staticmethod
     def shaped(values, like):

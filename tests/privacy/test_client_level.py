@@ -194,7 +194,7 @@ def test_noise_covers_the_public_mask_or_else_everything(wide, mask):
 
 
 def test_the_model_before_is_the_one_that_the_model_was_made_from(federation, fedsynth):
-    other = federation.folder / "public/other.safetensors"
+    other = federation.root / "public/other.safetensors"
     about = Metadata(kind="model", stage="init-model", custody="public", versions={})
     tensors_file.write(other, federation.shaped(np.ones(10), federation.tensors), about)
     model = federation.aggregate([])

@@ -66,7 +66,7 @@ def test_a_server_that_claims_an_epsilon_answers_for_all_that_it_sends(federatio
     federation.aggregate([federation.message("00", np.ones(10), clip_norm=CLIP)])
     state = federation.server / "outbox/state-0001.safetensors"
     forge.write_tensors(state, kind="state", custody="downlink", round=1, disclosures=("update",))
-    rows = {row["client"]: row for row in fedsynth_json("account", federation.folder, "--delta", "0.01")["clients"]}
+    rows = {row["client"]: row for row in fedsynth_json("account", federation.root, "--delta", "0.01")["clients"]}
     assert rows["server"]["epsilon"]["pld"] == "inf"
     assert rows["server"]["uncovered"] == [
         {"file": "server/state-0001.safetensors", "why": "it tells update without noise"}
@@ -93,7 +93,7 @@ def test_rounds_add_up_as_in_the_paper(federation, forge):
     assert (same.unit, same.adjacency, same.trust, same.shares) == ("client", "add-or-remove", "server", 1)
     assert (same.sampling, same.sampling_rate, same.noise_multiplier, same.clip_norm) == ("poisson", 0.1, 0.95, 0.2)
     federation.client("00")
-    for target in (federation.folder, model):
+    for target in (federation.root, model):
         (row,) = account([target], delta=1 / 500)["clients"]
         assert (row["client"], row["unit"], row["trusted"], row["events"]) == ("server", "client", ["server"], 10)
         assert row["epsilon"]["rdp"] == epsilon([sampled(10)], delta=1 / 500).rdp

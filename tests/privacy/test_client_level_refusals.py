@@ -94,7 +94,7 @@ def test_bad_shares_charge_nothing(fedsynth, federation, words, code, said):
     out = federation.client("00") / "outbox/m.safetensors"
     found, _, err = fedsynth("encode", federation.start, update, "-o", out, *words)
     assert (found, said in err, out.exists()) == (code, True, False), err
-    assert not federation.charged(federation.client("00"))
+    assert not federation.charged("00")
 
 
 def test_keys_and_ledgers_that_are_not_in_order(fedsynth, federation):

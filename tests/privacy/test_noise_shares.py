@@ -33,7 +33,6 @@ def test_a_share_has_its_variance_and_no_other(wide, has_scale):
 
 
 def test_the_event_of_a_share_and_what_is_charged(federation):
-    place = federation.client("00")
     path = federation.message("00", federation.values(0, 50.0), **SHARED, colluders=1)
     (event,) = federation.events(path)
     assert event.to_json() | {"id": ""} == {
@@ -45,10 +44,10 @@ def test_the_event_of_a_share_and_what_is_charged(federation):
     assert (about.disclosures, about.counts) == ((), {})
     before = path.read_bytes()
     federation.message("00", federation.values(0, 50.0), **SHARED, colluders=1)
-    assert (path.read_bytes() == before, len(federation.charged(place))) == (True, 1)
+    assert (path.read_bytes() == before, len(federation.charged("00"))) == (True, 1)
     federation.message("00", federation.values(1, 50.0), **SHARED, colluders=1)
     federation.message("00", federation.values(1, 50.0), **SHARED)
-    assert len(federation.charged(place)) == 3
+    assert len(federation.charged("00")) == 3
     assert (
         federation.events(federation.message("00", federation.values(0, 1), **{**SHARED, "least_clients": 1}))[0].trust
         == "nobody"

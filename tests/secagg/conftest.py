@@ -4,14 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from federation import Federation
 
 from artifacts.formats import tensors_file
-from artifacts.identity import keys
-from artifacts.ledgers import lineage
-from artifacts.metadata import Metadata
 from stages.encode import encode
-from stages.identity import identity, roster
-from stages.keygen import settle
 from stages.methods.params.encoding import DeltaEncoding
 from stages.secagg import client_steps
 from stages.secagg.collect import collect
@@ -24,46 +20,29 @@ SHAPES = {"layer.bias": (3,), "layer.weight": (3, 5)}
 NAMES = tuple("abcdefghi")
 
 
-class Round:
+class Round(Federation):
     """Each step is a method, for the clients that take part in it. `down` and `up` are where its files are."""
 
     def __init__(self, folder, clients=3, shapes=None, round=1):
-        self.folder, self.names, self.round = folder, NAMES[:clients], round
+        super().__init__(folder)
+        self.names, self.round = NAMES[:clients], round
         self.shapes = shapes or SHAPES
         self.rng = np.random.default_rng(0)
-        self.model = folder / "public/model.safetensors"
         zeros = {name: np.zeros(shape, np.float32) for name, shape in self.shapes.items()}
-        about = Metadata(kind="model", stage="init-model", custody="public", round=round - 1, versions={})
-        tensors_file.write(self.model, zeros, about)
-        for name in self.names:
-            settle(self.key(name), keys.generate(), force=False)
-            identity(self.place(name) / "private/identity.json")
-        self.roster = folder / "public/roster.json"
-        roster([self.place(name) / "private/identity.json" for name in self.names], self.roster)
+        self.model = self.begin(folder / "public/model.safetensors", zeros, round=round - 1)
+        self.roster = self.found(folder / "public/roster.json", self.names)
         self.updates = {name: self.update(name) for name in self.names}
-
-    def place(self, name):
-        return self.folder / "clients" / name
-
-    def key(self, name):
-        return self.place(name) / "private/client.key"
 
     def up(self, name, step):
         return self.place(name) / f"outbox/secagg-{step}-{self.round:04}.safetensors"
 
     def down(self, step):
-        return self.folder / f"server/outbox/secagg-{step}-{self.round:04}.safetensors"
+        return self.root / f"server/outbox/secagg-{step}-{self.round:04}.safetensors"
 
     def update(self, name, values=None, file="update"):
-        path = self.place(name) / f"private/{file}-{self.round:04}.safetensors"
-        model = tensors_file.read(self.model)
         drawn = {n: self.rng.uniform(-1, 1, shape).astype(np.float32) for n, shape in self.shapes.items()}
-        about = Metadata(
-            kind="update", stage="train-client", custody="private", client=name, round=self.round, versions={},
-            inputs=(lineage.by_digest(model, "model"),),
-        )  # fmt: skip
-        tensors_file.write(path, drawn if values is None else values, about, force=True)
-        return path
+        path = self.place(name) / f"private/{file}-{self.round:04}.safetensors"
+        return self.write_update(name, drawn if values is None else values, self.model, path)
 
     def noised(self, name, **params):
         """The update with its share of noise, written where it does not leave."""
@@ -108,7 +87,7 @@ class Round:
         collect(files, self.down(to or step), roster=self.roster, keys=self.down("keys"), force=force)
 
     def sum(self, survivors=None, answers=None, result="sum"):
-        out = self.folder / f"server/private/{result}.safetensors"
+        out = self.root / f"server/private/{result}.safetensors"
         files = [self.up(name, "masked") for name in survivors or self.names]
         files += [self.up(name, "unmask") for name in answers or survivors or self.names]
         secure_sum(

@@ -22,7 +22,7 @@ def typed(begin, fedsynth_json):
     sent = [play.up(name, "shares") for name in play.names]
     fedsynth_json("secagg", "collect", *sent, *roster, *keys, "-o", play.down("shares"))
     for name in ("a", "b"):
-        one = play.folder / f"server/outbox/shares-for-{name}.safetensors"
+        one = play.root / f"server/outbox/shares-for-{name}.safetensors"
         fedsynth_json("secagg", "collect", *sent, *roster, *keys, "--for", name, "-o", one)
         assert one.stat().st_size < play.down("shares").stat().st_size
         fedsynth_json("secagg", "mask", one, play.model, play.updates[name], "-o", play.up(name, "masked"))
@@ -36,7 +36,7 @@ def typed(begin, fedsynth_json):
     for name in ("a", "b"):
         fedsynth_json("secagg", "unmask", play.down("confirmed"), "-o", play.up(name, "unmask"))
     sent += [play.up(name, "unmask") for name in ("a", "b")]
-    out = play.folder / "server/private/update-0001.safetensors"
+    out = play.root / "server/private/update-0001.safetensors"
     lists = (*keys, "--shares", play.down("shares"), "--survivors", play.down("confirmed"))
     total = fedsynth_json("secagg", "sum", *sent, *roster, *lists, "-o", out)
     assert (total["of"], total["survivors"], total["dropped"]) == ("mean", ["a", "b"], ["c"])
@@ -44,16 +44,16 @@ def typed(begin, fedsynth_json):
 
 
 def test_a_round_by_hand(typed, fedsynth_json):
-    about = fedsynth_json("inspect", typed.folder / "server/private/update-0001.safetensors")
+    about = fedsynth_json("inspect", typed.root / "server/private/update-0001.safetensors")
     assert (about["kind"], about["custody"], about["round"]) == ("update", "server", 1)
     roles = [entry["role"] for entry in about["inputs"]]
     assert roles == ["model", "keys", "masked", "masked", "unmask", "unmask"]
-    after = typed.folder / "server/outbox/model-0001.safetensors"
-    fedsynth_json("aggregate", typed.model, typed.folder / "server/private/update-0001.safetensors", "-o", after)
+    after = typed.root / "server/outbox/model-0001.safetensors"
+    fedsynth_json("aggregate", typed.model, typed.root / "server/private/update-0001.safetensors", "-o", after)
     assert tensors_file.read(after).metadata.round == 1
-    report = fedsynth_json("audit", typed.folder)
+    report = fedsynth_json("audit", typed.root)
     assert report["passed"], report["findings"]
-    rows = {row["client"]: row for row in fedsynth_json("account", typed.folder, "--delta", "1e-5")["clients"]}
+    rows = {row["client"]: row for row in fedsynth_json("account", typed.root, "--delta", "1e-5")["clients"]}
     assert rows["a"]["files"] == 1 and rows["a"]["epsilon"]["pld"] == "inf"  # the update in the sum, nothing else
     assert "c" not in rows
 
@@ -91,15 +91,15 @@ def refused(fedsynth, code, words, *line):
 def test_exit_codes(begin, fedsynth):
     play = begin()
     roster = ("--roster", play.roster)
-    refused(fedsynth, 2, "outbox", "keys", "--round", "1", "-o", play.folder / "keys.safetensors")
+    refused(fedsynth, 2, "outbox", "keys", "--round", "1", "-o", play.root / "keys.safetensors")
     refused(fedsynth, 2, "--round must be at least 1", "keys", "--round", "0", "-o", play.up("a", "keys"))
     refused(fedsynth, 3, "cannot read", "shares", play.down("keys"), *roster, "-o", play.up("a", "shares"))
     play.keys()
     sent = [play.up(name, "keys") for name in play.names]
     refused(fedsynth, 2, "at least 2", "collect", *sent, *roster, "--threshold", 1, "-o",
-            play.folder / "server/outbox/x.safetensors")  # fmt: skip
+            play.root / "server/outbox/x.safetensors")  # fmt: skip
     refused(fedsynth, 3, "a client counts once", "collect", sent[0], sent[0], *roster, "-o",
-            play.folder / "server/outbox/x.safetensors")  # fmt: skip
+            play.root / "server/outbox/x.safetensors")  # fmt: skip
     refused(fedsynth, 3, "it is a model", "shares", play.model, *roster, "-o", play.up("a", "shares"))
     refused(fedsynth, 3, "give the list of all", "shares", sent[0], *roster, "-o", play.up("a", "shares"))
     play.shares()

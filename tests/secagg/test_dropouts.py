@@ -118,7 +118,7 @@ def test_below_the_threshold_nothing_goes_on(begin):
     play.unmask(("c", "d"))
     with pytest.raises(InputError, match="2 clients answered, 3 are needed"):
         play.sum(("c", "d", "e"), ("c", "d"))
-    assert not (play.folder / "server/private/sum.safetensors").exists()
+    assert not (play.root / "server/private/sum.safetensors").exists()
 
 
 def test_a_late_update_stays_covered(begin):

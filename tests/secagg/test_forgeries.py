@@ -49,11 +49,11 @@ def play(finished, tmp_path, round_class):
     """A copy of a whole round, to damage."""
     copy = round_class.__new__(round_class)
     copy.__dict__ |= vars(finished)
-    copy.folder = tmp_path / "run"
-    shutil.copytree(finished.folder, copy.folder)
+    copy.root = tmp_path / "run"
+    shutil.copytree(finished.root, copy.root)
     for name in ("model", "roster"):
-        setattr(copy, name, copy.folder / getattr(finished, name).relative_to(finished.folder))
-    copy.updates = {name: copy.folder / path.relative_to(finished.folder) for name, path in finished.updates.items()}
+        setattr(copy, name, copy.root / getattr(finished, name).relative_to(finished.root))
+    copy.updates = {name: copy.root / path.relative_to(finished.root) for name, path in finished.updates.items()}
     return copy
 
 
@@ -73,7 +73,7 @@ def test_changed_keys(play, tensor):
 def test_a_list_with_swapped_or_changed_keys(begin, tensor):
     play = begin()
     play.keys()
-    good = play.folder / "good.safetensors"
+    good = play.root / "good.safetensors"
     shutil.copy(play.down("keys"), good)
     for damage in (flip(tensor, 1, 5), swap(tensor)):
         forge(play.down("keys"), damage, source=good)
@@ -152,10 +152,10 @@ def test_a_stranger_on_the_list(begin):
     play = begin()
     other = begin()
     other.keys()
-    shutil.copy(other.up("c", "keys"), play.folder / "stranger.safetensors")
+    shutil.copy(other.up("c", "keys"), play.root / "stranger.safetensors")
     for name in ("a", "b"):
         client_steps.keys(play.up(name, "keys"), round=1)
-    files = [play.up("a", "keys"), play.up("b", "keys"), play.folder / "stranger.safetensors"]
+    files = [play.up("a", "keys"), play.up("b", "keys"), play.root / "stranger.safetensors"]
     with pytest.raises(VerificationError, match="signature of client 'c'"):
         collect(files, play.down("keys"), roster=play.roster)
     fields = json.loads(play.roster.read_text())
@@ -284,7 +284,7 @@ def test_the_order_of_files_is_free(play):
     files = [play.up(name, step) for step in ("unmask", "masked") for name in ("c", "a", "b")]
     from stages.secagg.total import secure_sum
 
-    out = play.folder / "server/private/again.safetensors"
+    out = play.root / "server/private/again.safetensors"
     secure_sum(
         files, out, roster=play.roster, keys=play.down("keys"), shares=play.down("shares"),
         survivors=play.down("confirmed"), result="sum",

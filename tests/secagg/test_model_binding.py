@@ -35,7 +35,7 @@ def masked_for(play, models):
 def dead(begin):
     """A round, and a model of dead weights: whoever trains it moves nothing."""
     play = begin(3)
-    path = play.folder / "public/dead.safetensors"
+    path = play.root / "public/dead.safetensors"
     zeros = {name: np.zeros(shape, np.float32) for name, shape in play.shapes.items()}
     about = Metadata(kind="model", stage="init-model", custody="public", round=0, params={"dead": True}, versions={})
     tensors_file.write(path, zeros, about)

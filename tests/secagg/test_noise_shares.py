@@ -93,4 +93,4 @@ def test_a_message_that_leaves_by_itself_is_not_masked(begin):
 def test_a_private_message_is_no_message_to_the_server(begin):
     play = begin()
     with pytest.raises(InputError, match="private message, which never leaves"):
-        aggregate(play.model, [play.noised("a")], play.folder / "server/outbox/m.safetensors", params=MeanRule())
+        aggregate(play.model, [play.noised("a")], play.root / "server/outbox/m.safetensors", params=MeanRule())

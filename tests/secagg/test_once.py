@@ -96,7 +96,7 @@ def test_one_survivor_list_and_one_answer(begin):
     play.shares()
     play.masks()
     confirm(play.down("survivors"), play.up("a", "survivors"))
-    shutil.copy(play.down("survivors"), play.folder / "five.safetensors")
+    shutil.copy(play.down("survivors"), play.root / "five.safetensors")
     play.collect("masked", ("a", "b", "c", "d"), "survivors", force=True)
     with pytest.raises(VerificationError, match="signed another survivor list"):
         confirm(play.down("survivors"), play.up("a", "survivors"), force=True)
@@ -185,8 +185,8 @@ def test_secret_files_are_for_their_owner_alone(begin):
 def test_a_round_can_be_followed_by_the_next(begin):
     play = begin().whole()
     play.round = 2
-    play.model = play.folder / "public/next.safetensors"
-    first = tensors_file.read(play.folder / "public/model.safetensors")
+    play.model = play.root / "public/next.safetensors"
+    first = tensors_file.read(play.root / "public/model.safetensors")
     from dataclasses import replace
 
     tensors_file.write(play.model, first.tensors, replace(first.metadata, round=1))

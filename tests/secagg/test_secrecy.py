@@ -128,6 +128,6 @@ def test_no_secret_stands_in_a_file_that_leaves(begin):
         secrets += [fields[field] for field in ("cipher_secret", "mask_secret", "seed")]
         secrets += [share for pair in fields["received"].values() for share in pair]
     assert len(secrets) == 9 + 18
-    for path in play.folder.glob("*/**/outbox/*"):
+    for path in play.root.glob("*/**/outbox/*"):
         data = path.read_bytes()
         assert not any(bytes.fromhex(s) in data or s.encode() in data for s in secrets)

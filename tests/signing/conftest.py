@@ -9,7 +9,7 @@ from stages.sign import sign
 
 @pytest.fixture(scope="session")
 def federation_class(helper):
-    return helper("signing/federation.py").Federation
+    return helper("signing/federation.py").Signed
 
 
 @pytest.fixture(scope="session")

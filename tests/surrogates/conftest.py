@@ -1,21 +1,16 @@
 """Small networks and sets for the methods that send synthetic sets, and participants who send them."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from federation import Federation
 from scipy import stats
 from torch import nn
 
 from artifacts.formats import tensors_file
-from artifacts.identity import keys
-from artifacts.ledgers import spend
-from artifacts.metadata import Metadata
-from stages.data.dataset_images import dataset_params, save_dataset
 from stages.init_model import init_model
-from stages.keygen import settle
 from stages.methods.surrogate_nets import LabelledSet
 from stages.nets.build import build, initialise
 from stages.nets.params import InputShape
@@ -154,16 +149,17 @@ def has_scale():
 # The files.
 
 
-class Federation:
+class Surrogates(Federation):
     """Clients with some digits each and a small model; every file is made in this process."""
 
     def __init__(self, root, digits, arch="mlp", **net):
-        self.root, self.digits = root, digits
+        super().__init__(root)
+        self.digits = digits
         some = self.write(root / "public/some.parquet", digits.take(np.arange(2)), custody="public", client=None)
         self.model = root / "public/model-0000.safetensors"
         sizes = {"mlp": {"width": 8}, "convnet": {"width": 4, "depth": 1}}.get(arch, {})
         init_model(some, self.model, params=NETWORKS.from_mapping({"arch": arch, **sizes, **net}), seed=1)
-        settle(root / "server/private/server.key", keys.simulated(0, "server"), force=False)
+        self.settle("server")
 
     def client(self, name, classes=(0, 1), count=24, key=None):
         """Its data, the first digits of these classes."""
@@ -171,8 +167,7 @@ class Federation:
         if not data.exists():
             rows = np.flatnonzero(np.isin(self.digits.labels, classes))[:count]
             self.write(data, self.digits.take(rows), client=name)
-            settle(data.with_name("client.key"), key or keys.simulated(0, f"client {name}"), force=False)
-            (self.root / f"clients/{name}/outbox").mkdir()
+            self.settle(name, key)
         return data
 
     def encode(
@@ -199,28 +194,18 @@ class Federation:
         stated = aggregate_surrogates(model, surrogates, out, params=params, metrics=metrics, strict=strict, force=True)
         return SimpleNamespace(path=out, stated=stated)
 
-    def ledger(self, name="00"):
-        path = spend.beside(self.client(name).with_name("client.key"))
-        return [json.loads(line) for line in path.read_text().splitlines()]
-
     def charges(self, name="00"):
-        return [entry["events"][0] for entry in self.ledger(name) if entry["entry"] == "reserved"]
-
-    @staticmethod
-    def write(path, content, **changes):
-        fields = {"kind": "dataset", "stage": "partition", "custody": "private", "client": "00", "versions": {}}
-        save_dataset(path, content, Metadata(**fields | {"params": dataset_params(content)} | changes), force=True)
-        return path
+        return self.charged(name)
 
 
 @pytest.fixture
 def federation(tmp_path, digits):
-    return Federation(tmp_path, digits)
+    return Surrogates(tmp_path, digits)
 
 
 @pytest.fixture(scope="session")
 def make_federation(digits):
-    return lambda root, **net: Federation(root, digits, **net)
+    return lambda root, **net: Surrogates(root, digits, **net)
 
 
 @pytest.fixture(scope="session")
