@@ -73,22 +73,20 @@ def publish(path: Path, chunks: Sequence[bytes | memoryview], metadata: Metadata
         return sha256
 
 
-def publish_staged(temporary: Path, path: Path, metadata: Metadata, *, force: bool) -> str:
+def publish_staged(temporary: Path, sha256: str, path: Path, metadata: Metadata, *, force: bool) -> None:
     """The same for a file too large for memory, which the caller has written, whole and synced, outside the outbox.
 
-    `temporary` is on the same file system as `path`; the caller removes it afterwards, if it is still there.
+    `temporary`, with this digest, is on the same file system as `path`; the caller removes it if it is still there.
     """
     prepare(path, metadata.custody)
     with atomic.explained(path):
         make_folder(path.parent)
         if file_mode(gate.destination(path), metadata.custody) == 0o600:
             temporary.chmod(0o600)
-        digest = sha256_file(temporary)
     if is_leaving(path):
-        _send(temporary, path, digest, metadata, force=force)
+        _send(temporary, path, sha256, metadata, force=force)
     else:
         atomic.place(temporary, path, force=force)
-    return digest
 
 
 def release(temporary: Path, path: Path, metadata: Metadata, *, picked: bool, force: bool) -> str:

@@ -1,7 +1,9 @@
 """`shuffle`: the clients' synthetic datasets, mixed over all contributors and split into parts (Fedssyn, lines 8–9).
 
-The images are never in memory as a whole: of each row a few numbers are, the image itself goes through a file. No
-row's origin can be told from its part, its place in it, the row groups or the metadata.
+The images are never in memory as a whole: of each row a few numbers are, the image itself goes through a file. Each
+input is read twice, which is the least: for its digest, without which no order may be drawn, and for its images. A part
+is hashed as it is written. No row's origin can be found out from its part, its place in it, the row groups or the
+metadata.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from artifacts.digests import sha256_file, sha256_hex
+from artifacts.digests import sha256_hex
 from artifacts.errors import InputError, UsageError
 from artifacts.formats import dataset_file, dataset_stream
 from artifacts.formats.dataset_stream import DatasetStream
@@ -61,12 +63,12 @@ def shuffle(
         staged = _mix(plan, inputs, folder, metadata, names, report)
         references = [lineage.by_digest(found, "dataset") for found in inputs]
         with recording(names[0]):
-            for temporary, path in staged:
-                atomic.refuse_other(path, sha256_file(temporary), force=force)
-            for temporary, path in staged:
+            for _, sha256, path in staged:
+                atomic.refuse_other(path, sha256, force=force)
+            for temporary, sha256, path in staged:
                 # Written before the part: a part in an outbox always has its record.
                 lineage.write_record(place.private / f"{path.stem}.lineage.json", path, references, force=force)
-                publish_staged(temporary, path, metadata, force=force)
+                publish_staged(temporary, sha256, path, metadata, force=force)
     return {
         "out": str(out),
         "parts": parts,
@@ -74,7 +76,7 @@ def shuffle(
         "rows": rows,
         "rows_per_part": rows // parts if rows % parts == 0 else f"{rows // parts} or {rows // parts + 1}",
         "bytes_in": sum(found.size for found in inputs),
-        "bytes_out": sum(path.stat().st_size for _, path in staged),
+        "bytes_out": sum(path.stat().st_size for _, _, path in staged),
     }
 
 
@@ -211,10 +213,10 @@ def _draw(inputs: list[DatasetStream], parts: int, rng: np.random.Generator) -> 
 
 def _mix(
     plan: Plan, inputs: list[DatasetStream], folder: Path, metadata: Metadata, names: list[Path], report: Report
-) -> list[tuple[Path, Path]]:
-    """Carry the plan out: inputs → spill → parts, staged in `folder`. Returns where each is, and where it belongs."""
+) -> list[tuple[Path, str, Path]]:
+    """Carry the plan out: inputs → spill → parts, staged in `folder`. Of each: where it is, its digest, its name."""
     total, row = len(plan.source), 0
-    staged: list[tuple[Path, Path]] = []
+    staged: list[tuple[Path, str, Path]] = []
     with atomic.explained(folder), Spill(folder / "rows", plan) as spill:
         for found in inputs:
             first = row
@@ -229,8 +231,8 @@ def _mix(
             numbers = range(number, number + len(groups))
             temporary = folder / path.name
             images_of_part = (spill.take(n) for n in numbers)
-            dataset_stream.stage(temporary, plan.labels[rows], plan.lengths[rows], images_of_part, metadata)
-            staged.append((temporary, path))
+            columns = plan.labels[rows], plan.lengths[rows]
+            staged.append((temporary, dataset_stream.stage(temporary, *columns, images_of_part, metadata), path))
             number += len(groups)
             report(total + groups[-1][1], 2 * total, f"wrote {path.name}")
     return staged

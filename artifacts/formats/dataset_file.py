@@ -13,7 +13,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -57,7 +57,8 @@ class SealedDataset:
         try:
             # Read whole, it is decoded whole; who streams a dataset does not hold its pixels.
             table = open_rows(pa.BufferReader(self.data), len(self.data), self.metadata).read(use_threads=False)
-            images, labels = check_rows(table, self.metadata)
+            images = pc.struct_field(table["image"], "bytes")
+            labels = check_labels(table["label"], self.metadata)
             units = check_units(table["unit"]) if has_units(self.metadata) else None
             if _payload_digest(images, labels, units) != self.payload_sha256:
                 raise ValueError("the rows do not match their digest")
@@ -184,12 +185,15 @@ def explained(path: Path, error: OSError) -> InputError:
     return unreadable(path, error) if error.errno is not None else damaged(path, error)
 
 
-def check_seal(handle: BinaryIO) -> tuple[SealedMetadata, str]:
-    """What an open file says it is, if it matches its seal, and its digest; in constant memory."""
+def check_seal(handle: BinaryIO, look: Callable[[bytes], None] | None = None) -> tuple[SealedMetadata, str]:
+    """What an open file says it is, if it matches its seal, and its digest; in constant memory.
+
+    `look` is shown the file up to its seal, piece by piece: for who needs more of it than the digest.
+    """
     start, end, position = find_footer(handle)
     handle.seek(start)
     sealed = _check_text(parquet_layout.read_text(handle.read(end - start)))
-    seal_sha256, sha256 = seal.compute_stream(handle, position)
+    seal_sha256, sha256 = seal.compute_stream(handle, position, look)
     if seal_sha256 != sealed.seal_sha256:
         raise ValueError("the file does not match its seal")
     return sealed, sha256
@@ -225,6 +229,8 @@ def open_rows(
 ) -> pq.ParquetFile:
     """Arrow's reader, for a file of `size` bytes whose layout was checked, if its images are not a bomb."""
     rows = pq.ParquetFile(source, page_checksum_verification=True, buffer_size=buffer_size, pre_buffer=False)
+    if not rows.schema_arrow.remove_metadata().equals(_schema(has_units(metadata))):
+        raise ValueError("its columns must be image {bytes, path}, label (int64) and, where it says so, unit (int64)")
     count = rows.metadata.num_rows
     if count * 8 > size:
         raise ValueError(f"it claims {count} rows, more than fit into {size} bytes")
@@ -238,18 +244,11 @@ def image_shape(metadata: Metadata) -> tuple[int, int, int]:
     return params["channels"], params["height"], params["width"]
 
 
-def check_rows(table: pa.Table, metadata: Metadata) -> tuple[pa.ChunkedArray, NDArray[np.int64]]:
-    """The images and the labels, if each row is as a dataset's rows are."""
-    if not table.schema.remove_metadata().equals(_schema(has_units(metadata))):
-        raise ValueError("its columns must be image {bytes, path}, label (int64) and, where it says so, unit (int64)")
-    images = pc.struct_field(table["image"], "bytes")
-    if table["label"].null_count or images.null_count or table["image"].null_count:
-        raise ValueError("a row has no image or no label")
-    if pc.struct_field(table["image"], "path").null_count != len(table):
-        raise ValueError("a row names a path; a dataset artifact never does")
-    labels = table["label"].to_numpy().astype(np.int64, copy=False)
+def check_labels(column: pa.Array | pa.ChunkedArray, metadata: Metadata) -> NDArray[np.int64]:
+    """Labels, each of which is a class. That no row lacks one, or its image, was seen in the layout."""
+    labels: NDArray[np.int64] = column.to_numpy().astype(np.int64, copy=False)
     _check_labels(labels, len(_check_params(metadata)))
-    return images, labels
+    return labels
 
 
 def _check_text(text: dict[str, str]) -> SealedMetadata:
@@ -316,8 +315,6 @@ def has_units(metadata: Metadata) -> bool:
 
 def check_units(column: pa.ChunkedArray) -> NDArray[np.int64]:
     """People are counted in the order in which they first appear: the numbers say nothing but who is who."""
-    if column.null_count:
-        raise ValueError("a row has no unit")
     units: NDArray[np.int64] = column.to_numpy().astype(np.int64, copy=False)
     _, firsts, numbers = np.unique(units, return_index=True, return_inverse=True)
     if not np.array_equal(np.argsort(np.argsort(firsts))[numbers], units):

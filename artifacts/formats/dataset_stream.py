@@ -11,7 +11,9 @@ import hashlib
 import io
 import math
 import os
+import struct
 import weakref
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,7 @@ from artifacts.metadata import Metadata
 
 _BATCH_BYTES = 1 << 20
 _READ_AHEAD = 1 << 16
+_LENGTH = struct.Struct("<I")
 _NO_ROWS: NDArray[np.int64] = np.zeros(0, np.int64)
 
 # What the operating system says of a file that was replaced or written to.
@@ -90,11 +93,11 @@ class ImageReader:
 def _offsets(data: _FileBytes, start: int, end: int, lengths: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Where the image of each row begins."""
     offsets = np.empty(len(lengths), np.int64)
-    first = 0
-    for count, stop in parquet_layout.image_pages(data, start, end):
-        taken = lengths[first : first + count].astype(np.int64) + 4
-        offsets[first : first + count] = stop - np.cumsum(taken[::-1])[::-1] + 4
-        first += count
+    row = 0
+    for count, first, _ in parquet_layout.image_pages(data, start, end):
+        taken = lengths[row : row + count].astype(np.int64) + 4
+        offsets[row : row + count] = first + 4 + np.cumsum(taken) - taken
+        row += count
     return offsets
 
 
@@ -111,18 +114,30 @@ def scan(path: Path, look: Callable[[pa.BinaryArray, Metadata], None] | None = N
 
 
 def begin(path: Path) -> DatasetStream:
-    """The same for who goes through its `images` anyway: that they are those of the digest is checked there."""
+    """The same for who goes through its `images` anyway: that they are those of the digest is checked there.
+
+    The file is read once here, and once by `images`: its digest, and the lengths that the digest of the content begins
+    with, must be known before the first image is used.
+    """
     with _explained(path), limits.open_file(path) as handle:
         identity = _identity(handle.fileno())
-        # The seal and the layout come first: a damaged or hostile file is never handed to the Parquet parser.
-        sealed, digest = dataset_file.check_seal(handle)
         start, end, _ = dataset_file.find_footer(handle)
         bytes_of = _FileBytes(handle, end + 8)
-        parquet_layout.check(bytes_of, start, end)
+        lengths, fault = _Lengths(), None
+        try:
+            parquet_layout.check(bytes_of, start, end)
+            lengths = _Lengths(parquet_layout.image_pages(bytes_of, start, end))
+        except ValueError as error:
+            fault = error
+        # The seal comes first, the layout second: a damaged or hostile file is never handed to the Parquet parser.
+        sealed, digest = dataset_file.check_seal(handle, lengths.look)
+        if fault is not None:
+            raise fault
         writer = parquet_layout.writer_of(bytes_of[start:end])
-        labels, lengths, units = _survey(handle, end + 8, sealed.metadata)
+        labels, units = _labels(handle, end + 8, sealed.metadata)
+        columns = labels, lengths.found(len(labels))
     sealed_as = path, sealed.metadata, sealed.payload_sha256, digest, end + 8
-    return DatasetStream(*sealed_as, labels, lengths, identity, sealed.seal_sha256, writer, units)
+    return DatasetStream(*sealed_as, *columns, identity, sealed.seal_sha256, writer, units)
 
 
 def stage(
@@ -131,30 +146,34 @@ def stage(
     lengths: NDArray[Any],
     groups: Iterable[pa.BinaryArray],
     metadata: Metadata,
-) -> None:
+) -> str:
     """Write the very bytes that `dataset_file.write` would, whole and synced, for `publish_staged` to put in place.
 
     `groups` are the images, `ROWS_PER_GROUP` at a time but for the last; labels and lengths are those of all rows.
+    Returns the file's SHA-256, which is computed as it is written.
     """
     digest = PayloadDigest(labels, lengths)
     first = 0
-    with temporary.open("w+b") as handle, dataset_file.open_writer(handle) as writer:
-        for images in groups:
-            digest.add(images)
-            dataset_file.write_rows(writer, images, labels[first : first + len(images)].astype(np.int64))
-            first += len(images)
-        if not len(labels):
-            dataset_file.write_rows(writer, pa.array([], pa.binary()), _NO_ROWS)
-        writer.add_key_value_metadata(dataset_file.unsealed_text(metadata, digest.hexdigest()))
-    if first != len(labels):
-        raise ValueError(f"{first} images for {len(labels)} labels")
-    with temporary.open("r+b") as handle:
-        _, _, position = dataset_file.find_footer(handle)
-        digits, _ = seal.compute_stream(handle, position)
-        handle.seek(position)
-        handle.write(digits.encode())
+    with temporary.open("wb") as handle:
+        sink = _Hashed(handle)
+        with dataset_file.open_writer(sink) as writer:
+            for images in groups:
+                digest.add(images)
+                dataset_file.write_rows(writer, images, labels[first : first + len(images)].astype(np.int64))
+                first += len(images)
+            if not len(labels):
+                dataset_file.write_rows(writer, pa.array([], pa.binary()), _NO_ROWS)
+            writer.add_key_value_metadata(dataset_file.unsealed_text(metadata, digest.hexdigest()))
+            sink.keep()
+        if first != len(labels):
+            raise ValueError(f"{first} images for {len(labels)} labels")
+        position, digits = seal.find(sink.kept, escaped=False), sink.state.hexdigest().encode()
+        handle.seek(sink.size - len(sink.kept) + position)
+        handle.write(digits)
         handle.flush()
         os.fsync(handle.fileno())
+    sink.before.update(sink.kept[:position] + digits + sink.kept[position + len(digits) :])
+    return sink.before.hexdigest()
 
 
 class Rewriting:
@@ -194,20 +213,29 @@ class Rewriting:
 
 
 class _Hashed(io.RawIOBase):
-    """Where nothing is kept of what is written but its digest."""
+    """What is written, hashed on its way into a file, or into nothing."""
 
-    def __init__(self) -> None:
-        self.state, self._size = hashlib.sha256(), 0
+    def __init__(self, into: BinaryIO | None = None) -> None:
+        self.state, self.size = hashlib.sha256(), 0
+        self.before, self.kept = self.state.copy(), b""
+        self._into, self._keeps = into, False
+
+    def keep(self) -> None:
+        """Hold what is written from here on: the footer, into which the seal comes. `before` is the state so far."""
+        self.before, self._keeps = self.state.copy(), True
 
     def writable(self) -> bool:
         return True
 
     def tell(self) -> int:
-        return self._size
+        return self.size
 
     def write(self, data: Any, /) -> int:
         self.state.update(data)
-        self._size += len(data)
+        self.size += len(data)
+        self.kept += bytes(data) if self._keeps else b""
+        if self._into is not None:
+            self._into.write(data)
         return len(data)
 
 
@@ -222,26 +250,59 @@ class _FileBytes:
         return os.pread(self._descriptor, max(0, stop - start), start)
 
 
-def _survey(
-    handle: BinaryIO, size: int, metadata: Metadata
-) -> tuple[NDArray[np.uint16], NDArray[np.uint32], NDArray[np.int64] | None]:
-    """The label of each row, the length of its image, and whose it is if the file says so; each row was checked."""
+class _Lengths:
+    """The length of every image, from the bytes of a file as they pass: each is in front of its image.
+
+    `pages` are those of `parquet_layout.image_pages`, all of which end before the bytes do.
+    """
+
+    def __init__(self, pages: Iterable[tuple[int, int, int]] = ()) -> None:
+        self._wanted, self._found = self._positions(pages), array("I")
+        self._next = next(self._wanted, None)
+        self._passed, self._tail = 0, b""
+
+    def look(self, piece: bytes) -> None:
+        """The next bytes."""
+        start, self._passed = self._passed, self._passed + len(piece)
+        while self._next is not None and self._next + 4 <= self._passed:
+            cut = self._next < start
+            data, first = (self._tail + piece[:4], start - len(self._tail)) if cut else (piece, start)
+            (length,) = _LENGTH.unpack_from(data, self._next - first)
+            self._found.append(length)
+            self._next = next(self._wanted, None)
+        self._tail = (self._tail + piece[-3:])[-3:]
+
+    def found(self, rows: int) -> NDArray[np.uint32]:
+        """Of that many images, or a `ValueError`."""
+        if len(self._found) != rows:
+            raise ValueError("its images are longer than their pages, or shorter")
+        return np.frombuffer(self._found, np.uint32)
+
+    def _positions(self, pages: Iterable[tuple[int, int, int]]) -> Iterator[int]:
+        """Where each length is; the one before it has been found by then."""
+        for count, position, stop in pages:
+            for _ in range(count):
+                if position + 4 > stop:
+                    return
+                yield position
+                position += 4 + self._found[-1]
+            if position != stop:
+                return
+
+
+def _labels(handle: BinaryIO, size: int, metadata: Metadata) -> tuple[NDArray[np.uint16], NDArray[np.int64] | None]:
+    """The label of each row, and whose it is if the file says so. No other column is read."""
     rows = dataset_file.open_rows(handle, size, metadata, buffer_size=_READ_AHEAD)
     labels = np.empty(rows.metadata.num_rows, np.uint16)
-    lengths = np.empty(len(labels), np.uint32)
-    units = []
-    first = 0
-    for batch in rows.iter_batches(_batch_rows(metadata), use_threads=False):
-        images, found = dataset_file.check_rows(pa.Table.from_batches([batch]), metadata)
-        labels[first : first + len(batch)] = found
-        lengths[first : first + len(batch)] = pc.binary_length(images).to_numpy()
-        units += [batch["unit"]] if dataset_file.has_units(metadata) else []
+    has_units = dataset_file.has_units(metadata)
+    units, first = [], 0
+    for batch in rows.iter_batches(ROWS_PER_GROUP, columns=["label", "unit"][: 1 + has_units], use_threads=False):
+        labels[first : first + len(batch)] = dataset_file.check_labels(batch["label"], metadata)
+        units += [batch["unit"]] if has_units else []
         first += len(batch)
     if first != len(labels):
         raise ValueError(f"it claims {len(labels)} rows and holds {first}")
-    if not dataset_file.has_units(metadata):
-        return labels, lengths, None
-    return labels, lengths, dataset_file.check_units(pa.chunked_array(units, pa.int64()))
+    return labels, dataset_file.check_units(pa.chunked_array(units, pa.int64())) if has_units else None
 
 
 def _images(handle: BinaryIO, found: DatasetStream) -> Iterator[pa.BinaryArray]:

@@ -34,6 +34,12 @@ _COLUMNS: list[Column] = [
     (_INT64, [b"label"], (0, 1)),
 ]
 _UNIT_COLUMN: Column = (_INT64, [b"unit"], (0, 1))
+_MISSING = {
+    b"bytes": "a row has no image",
+    b"path": "a row names a path; a dataset artifact never does",
+    b"label": "a row has no label, or its page more than labels",
+    b"unit": "a row has no unit, or its page more than units",
+}
 
 ROWS_PER_GROUP = 1000
 _MAX_PAGE_HEADER = 4096
@@ -72,10 +78,10 @@ def check(data: Bytes, start: int, end: int) -> dict[str, str]:
     return _text(footer)
 
 
-def image_pages(data: Bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Of a file that was checked, the pages of images in order: how many images each holds, and where it ends.
+def image_pages(data: Bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Of a file that was checked, the pages of images in order: how many each holds, where they begin and end.
 
-    The images are the last bytes of their page, each behind its length in four bytes.
+    An image is behind its length, which takes four bytes; nothing is between them.
     """
     for group in _footer(data[start:end])["4:list<struct>"]:
         about = group["1:list<struct>"][0]["3:struct"]
@@ -83,8 +89,10 @@ def image_pages(data: Bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
         while position < stop:
             reader = _Compact(data[position : min(stop, position + _MAX_PAGE_HEADER)], 0)
             page = reader.struct()
+            held = page["5:struct"]["1:i32"]
+            first = position + reader.position + len(_levels(held, _COLUMNS[0]))
             position += reader.position + page["3:i32"]
-            yield page["5:struct"]["1:i32"], position
+            yield held, first, position
 
 
 def _footer(raw: bytes | memoryview) -> Struct:
@@ -135,7 +143,7 @@ def _check_column(data: Bytes, end: int, about: Struct, column: Column, rows: in
     physical, path, levels = column
     size: int = about.get("7:i64", -1)
     _require(0 <= size <= end - position, "a column claims more bytes than there are")
-    count = _check_pages(data, rows, position, position + size)
+    count = _check_pages(data, rows, position, position + size, column)
     wanted = {
         "1:i32": physical,
         "2:list<i32>": [_RLE, _PLAIN] if rows else [_RLE],
@@ -158,7 +166,7 @@ def _check_column(data: Bytes, end: int, about: Struct, column: Column, rows: in
     return size
 
 
-def _check_pages(data: Bytes, rows: int, position: int, end: int) -> int:
+def _check_pages(data: Bytes, rows: int, position: int, end: int, column: Column) -> int:
     """Plain data pages with checksums, from `position` to `end`. Returns how many."""
     count = values = 0
     while position < end:
@@ -173,9 +181,25 @@ def _check_pages(data: Bytes, rows: int, position: int, end: int) -> int:
         _require(plain and page == wanted, "a page is not stored plain and with its checksum")
         _require(held > 0 and 0 <= size <= end - position, "a page claims more bytes than there are")
         limits.PAGE.check(size, "a page has")
-        position, values, count = position + size, values + held, count + 1
+        levels = _levels(held, column)
+        rest = size - len(levels) if column[0] == _BYTE_ARRAY else size - len(levels) - 8 * held
+        exact = rest == 0 or column == _COLUMNS[0]
+        values += held
+        _require(values <= rows, f"its pages hold {values} values for {rows} rows")
+        _require(exact and data[position : position + len(levels)] == levels, _MISSING[column[1][-1]])
+        position, count = position + size, count + 1
     _require(values == rows, f"its pages hold {values} values for {rows} rows")
     return count
+
+
+def _levels(held: int, column: Column) -> bytes:
+    """What a page begins with: that all its values are at one level of nesting, as one run, behind its size."""
+    count, run = held << 1, bytearray()
+    while count > 127:
+        run.append(count & 127 | 128)
+        count >>= 7
+    run += bytes([count, column[2].index(1)])
+    return len(run).to_bytes(4, "little") + run
 
 
 _NUMBERS = {4: "i16", 5: "i32", 6: "i64"}

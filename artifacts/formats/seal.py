@@ -50,18 +50,24 @@ def compute_both(data: bytes, position: int) -> tuple[str, str]:
     return _both([view[:position]], view[position : position + 64], lambda: [view[position + 64 :]])
 
 
-def compute_stream(handle: BinaryIO, position: int) -> tuple[str, str]:
-    """The same for a file, read from its start, in constant memory."""
+def compute_stream(handle: BinaryIO, position: int, look: Callable[[bytes], None] | None = None) -> tuple[str, str]:
+    """The same for a file, read from its start, in constant memory. `look` is shown the bytes before the digits."""
     handle.seek(position)
     digits = handle.read(len(ZEROS))
     handle.seek(0)
+
+    def before() -> Iterable[bytes]:
+        for start in range(0, position, _CHUNK):
+            piece = handle.read(min(_CHUNK, position - start))
+            if look is not None:
+                look(piece)
+            yield piece
 
     def after() -> Iterable[bytes]:
         handle.seek(position + len(ZEROS))
         return iter(lambda: handle.read(_CHUNK), b"")
 
-    starts = range(0, position, _CHUNK)
-    return _both((handle.read(min(_CHUNK, position - start)) for start in starts), digits, after)
+    return _both(before(), digits, after)
 
 
 def _both(

@@ -22,8 +22,9 @@ def test_the_streamed_file_has_the_bytes_of_the_one_written_at_once(tmp_path, fo
     dataset_file.write(at_once, pngs, labels, forge.metadata("dataset"))
     lengths = np.array([len(png) for png in pngs], np.uint32)
     groups = (pa.array(pngs[i : i + 1000], pa.binary()) for i in range(0, rows, 1000))
-    dataset_stream.stage(streamed, labels.astype(np.uint16), lengths, groups, forge.metadata("dataset"))
+    digest = dataset_stream.stage(streamed, labels.astype(np.uint16), lengths, groups, forge.metadata("dataset"))
     assert streamed.read_bytes() == at_once.read_bytes()
+    assert digest == sha256_file(streamed)
 
 
 def test_large_images_are_streamed_to_the_same_bytes(tmp_path, forge):
@@ -85,6 +86,40 @@ def test_a_scan_refuses_whatever_a_read_refuses(tmp_path, forge):
         assert (found == "accepted") == (wanted == "accepted"), (found, wanted)
         refused += found.startswith(f"{path} is not a whole fedsynth artifact")
     assert refused > 300
+
+
+def test_a_page_that_says_in_other_words_that_no_row_is_missing_is_refused(tmp_path, forge):
+    """All values there, as groups of eight bits instead of one run: Arrow reads it, and bits could hide in it."""
+    data = forge.write_dataset(tmp_path / "whole.parquet", 3).read_bytes()
+    path = tmp_path / "d.parquet"
+    run, packed = bytes([2, 0, 0, 0, 3 << 1, 1]), bytes([2, 0, 0, 0, 1 << 1 | 1, 0b111])
+    for levels, expected in ((run, "accepted"), (packed, "its page more than labels")):
+        path.write_bytes(forge.forge_page(data, change_payload=lambda page, levels=levels: levels + page[6:]))
+        assert dataset_file.pq.ParquetFile(path).read()["label"].null_count == 0
+        for read in (dataset_stream.scan, dataset_file.read):
+            assert expected in verdict(read, path)
+
+
+def test_lengths_that_are_cut_by_the_pieces_of_a_file_are_found(tmp_path, forge, monkeypatch):
+    path = forge.write_dataset(tmp_path / "d.parquet", 2500)
+    wanted = dataset_stream.scan(path)
+    for size in (1, 3, 5, 64):
+        monkeypatch.setattr("artifacts.formats.seal._CHUNK", size)
+        found = dataset_stream.begin(path)
+        assert found.lengths.tolist() == wanted.lengths.tolist() and found.sha256 == wanted.sha256
+
+
+@pytest.mark.parametrize("change", [-1, 1, 2**32 - 1 - 5])
+def test_an_image_that_claims_another_length_than_it_has_is_refused(tmp_path, forge, change):
+    data = forge.write_dataset(tmp_path / "whole.parquet", 3).read_bytes()
+    (count, first, _), *_ = dataset_stream.parquet_layout.image_pages(data, *forge.footer_bounds(data))
+    length = int.from_bytes(data[first : first + 4], "little")
+    assert count == 3 and length == 5
+    path = tmp_path / "d.parquet"
+    changed = (length + change).to_bytes(4, "little")
+    path.write_bytes(forge.reseal(data[:first] + changed + data[first + 4 :]))
+    for read in (dataset_stream.scan, dataset_file.read):
+        assert "is not a whole fedsynth artifact" in verdict(read, path)
 
 
 def test_rows_under_another_digest_and_pages_under_another_checksum_are_refused(tmp_path, forge):

@@ -101,7 +101,7 @@ def test_who_contributed_stands_in_the_server_s_private_folder_only(federation):
 def test_the_record_is_there_before_the_part(federation, monkeypatch):
     federation.send_all(20, 20)
 
-    def refuse(_temporary, path, *_, **__):
+    def refuse(_temporary, _sha256, path, *_, **__):
         assert (federation.private / f"{path.stem}.lineage.json").exists()
         raise RuntimeError
 
