@@ -71,7 +71,10 @@ def test_the_first_of_several_rules(client, message, fedsynth_json):
         "rules:\n  - kinds: [message]\n    epsilon: 8\n", "delta: 2.0\nrules: []\n", "delta: 1e-5\nrules: []\n",
         "rules:\n  - kinds: [head]\n    max_bytes: 0\n", "rules:\n  - kinds: [head]\n    max_bytes: true\n",
         "rules:\n  - kinds: [head]\n    disclosures: [everything]\n", "rules:\n  - kinds: head\n",
-        "rules:\n  - kinds: [head]\n    note: hello\n", "rules: !!python/object/apply:os.system ['true']\n",
+        "rules:\n  - kinds: [head]\n    note: hello\n", "rules:\n  - kinds: [head]\n    attacks: [auc]\n",
+        "rules:\n  - kinds: [head]\n    attacks: {auc: .nan}\n", "rules:\n  - kinds: [head]\n    attacks: {ssim: 1}\n",
+        "delta: 1.0e-5\nrules:\n  - kinds: [message]\n    epsilon: 8\n    attacks: {identified: 0}\n",
+        "rules: !!python/object/apply:os.system ['true']\n",
     ],
 )  # fmt: skip
 def test_a_policy_that_is_not_understood_lets_nothing_out(client, message, fedsynth, text):
