@@ -32,7 +32,7 @@ Pixels = NDArray[np.float64]
 Images = NDArray[np.floating[Any]]
 
 
-class Change(Protocol):
+class WeightChange(Protocol):
     """What images with their labels, as probabilities, do to the weights: start minus end."""
 
     def __call__(self, module: nn.Module, images: Tensor, labels: Tensor, *, graph: bool) -> list[Tensor]: ...
@@ -63,7 +63,7 @@ def inverted(
     attack: Attack,
     generator: torch.Generator,
     report: Callable[[int, int, float], None],
-    change: Change | None = None,
+    change: WeightChange | None = None,
     prior: Callable[[Tensor], Tensor] | None = None,
 ) -> Inverted:
     """Images of `size` [n, c, h, w], the best of some restarts by the cost, which sees no true image.
@@ -117,7 +117,7 @@ def cost_and_slopes(
     variables: list[Tensor],
     weight: float,
     *,
-    change: Change | None = None,
+    change: WeightChange | None = None,
     prior: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[float, list[Tensor]]:
     """1 − cos + weight · TV + prior, and how it changes with each of `variables`, the images first."""
