@@ -6,6 +6,7 @@ FUZZ := .venv-fuzz
 DOCS := .venv-docs
 EXPORTS := .venv-exports
 SACRO := .venv-sacro
+TRACKERS := .venv-trackers
 EXECUTIONS ?= 1000000
 # Errors alone; a machine with several package indexes has hundreds of warnings. See them with QUIET=-q.
 QUIET ?= -qq
@@ -18,7 +19,7 @@ EVERYTHING := $(VENV)/.everything
 FINISHED := $(VENV)/.finished
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-slow test-anywhere test-faults test-versions test-exports fuzz check bench clean FORCE
+.PHONY: help setup demo docs test test-slow test-anywhere test-faults test-versions test-exports test-trackers fuzz check bench clean FORCE
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F '|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -84,6 +85,18 @@ $(SACRO)/.installed: $(EVERYTHING)
 	$(SACRO)/bin/python -m pip install $(QUIET) --disable-pip-version-check sacroml==2.0.1
 	@touch $@
 
+test-trackers: $(TRACKERS)/.installed ## --log against MLflow, TensorBoard and Weights & Biases, each with a local store
+	$(BIN)/python -m pytest tests/tracking -m slow
+
+# The trackers alone; everything else is that of $(VENV).
+$(TRACKERS)/.installed: $(EVERYTHING)
+	$(BIN)/python -m venv --clear $(TRACKERS)
+	$(TRACKERS)/bin/python -m pip install $(QUIET) --disable-pip-version-check -c constraints.txt \
+	  mlflow-skinny sqlalchemy alembic sqlparse tensorboard wandb
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > "$$($(TRACKERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+	@touch $@
+
 test-faults: setup ## each disk operation fails once, power is cut, `run` is killed KILLS times (1000); hours
 	KILLS=$(or $(KILLS),1000) $(BIN)/python -m pytest tests/faults -n 2 -m faults
 
@@ -108,4 +121,4 @@ bench: setup ## measure against peers and write docs/benchmarks.md (within the h
 	$(BIN)/python benchmarks/run.py $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove the virtual environment, caches and runs
-	rm -rf $(VENV) $(FUZZ) $(DOCS) $(EXPORTS) $(SACRO) build/site runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FUZZ) $(DOCS) $(EXPORTS) $(SACRO) $(TRACKERS) build/site runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

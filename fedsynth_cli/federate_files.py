@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output, complain, table
-from fedsynth_cli.options import Force, Json, Out, Quiet
+from fedsynth_cli.options import Force, Json, Log, LogPrivate, Out, Quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,6 +54,8 @@ def step(
         typer.Option("--drop", metavar="PATH|URL", help="The folder that all parties reach.", show_default=False),
     ],
     client: Name = None,
+    log: Log = None,
+    private: LogPrivate = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -65,9 +67,11 @@ def step(
     Example: fedsynth federate step --home hospital-a --drop /mnt/drop
     """
     from stages.federate.step import step as stage
+    from stages.tracking.follow import followed
 
     output = Output(as_json=json, quiet=quiet)
-    with output.progress("step") as report:
+    with followed(home, log or [], private=private) as following, output.progress("step") as report:
+        report = following.report(report)
         done, summary = stage(home, drop, client=client, log=_log(quiet), report=report)
     output.result(summary)
     if not done:

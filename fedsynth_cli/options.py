@@ -73,6 +73,26 @@ Setting = Annotated[
     list[str] | None, typer.Option("--set", help="stage.key=value, over the recipe's own.", show_default=False)
 ]
 
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        metavar="TRACKER[:PLACE]",
+        help="Show the public metrics of each round in mlflow[:URI], tensorboard[:FOLDER] or wandb[:PROJECT]; may be "
+        "given several times.",
+        show_default=False,
+        rich_help_panel="Trackers",
+    ),
+]
+LogPrivate = Annotated[
+    bool,
+    typer.Option(
+        "--private",
+        help="With --log: also what was measured on private data. It leaves the run's folder.",
+        rich_help_panel="Trackers",
+    ),
+]
+
 
 def gated(out: Path, gate: bool) -> Path:
     """Where a file that leaves is written under `--gate`: beside the outbox, in `pending/`."""

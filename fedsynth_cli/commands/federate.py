@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from artifacts.errors import UsageError
 from fedsynth_cli.console import Output, complain
 from fedsynth_cli.federate_files import join, status, step, units
-from fedsynth_cli.options import Force, Json, Out, Quiet, RecipePreset, Rounds, Seed, Setting
+from fedsynth_cli.options import Force, Json, Log, LogPrivate, Out, Quiet, RecipePreset, Rounds, Seed, Setting
 
 if TYPE_CHECKING:
     from stages.federate.child import Echo
@@ -142,6 +143,8 @@ def run(
         Path | None,
         typer.Option("--home", help="The server's home, if it is on this machine.", show_default=False),
     ] = None,
+    log: Log = None,
+    private: LogPrivate = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -153,8 +156,13 @@ def run(
     """
     from stages.federate.link import Link
     from stages.federate.submit import run_app
+    from stages.tracking.follow import followed
 
-    summary = run_app(app, link=Link(superlink, root_certificates), home=home, echo=_echo(quiet))
+    if log and home is None:
+        raise UsageError("--log shows the metrics that are in the server's home: give --home.")
+    with followed(home or Path(), log or [], private=private) as following:
+        echo = following.echo(_echo(quiet))
+        summary = run_app(app, link=Link(superlink, root_certificates), home=home, echo=echo)
     Output(as_json=json, quiet=quiet).result(summary)
 
 
@@ -201,6 +209,8 @@ def simulate(
     preset: RecipePreset = None,
     setting: Setting = None,
     rounds: Rounds = None,
+    log: Log = None,
+    private: LogPrivate = False,
     seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
@@ -212,11 +222,12 @@ def simulate(
     import os
 
     from stages.federate.simulate import simulate as stage
+    from stages.tracking.follow import followed
 
     output = Output(as_json=json, quiet=quiet)
     chosen = _recipe(recipe, preset, setting, rounds)
-    with output.progress(chosen.name) as report:
-        summary = stage(chosen, out, seed=seed, cpus=cpus or os.cpu_count() or 1, report=report)
+    with followed(out, log or [], private=private) as following, output.progress(chosen.name) as report:
+        summary = stage(chosen, out, seed=seed, cpus=cpus or os.cpu_count() or 1, report=following.report(report))
     output.result(summary)
 
 

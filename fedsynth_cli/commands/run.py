@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output, human_bytes, show, table
-from fedsynth_cli.options import Json, OutOrUrl, Quiet, RecipePreset, Rounds, Seed, Setting
+from fedsynth_cli.options import Json, Log, LogPrivate, OutOrUrl, Quiet, RecipePreset, Rounds, Seed, Setting
 from stages.plugins import sources
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def run(
             show_default=False,
         ),
     ] = None,
+    log: Log = None,
+    private: LogPrivate = False,
     seed: Seed = 0,
     json: Json = False,
     quiet: Quiet = False,
@@ -83,6 +85,7 @@ def run(
     from stages.recipes.recipe import change, load_recipe
     from stages.recipes.runner import run as run_one
     from stages.recipes.sweep import run_sweep, with_sweep
+    from stages.tracking.follow import followed
 
     output = Output(as_json=json, quiet=quiet)
     found = load_recipe(recipe, preset, setting or [])
@@ -102,10 +105,13 @@ def run(
             from stages.recipes.shrink import shrunk
 
             chosen = shrunk(chosen, folder)
-        with output.progress(chosen.name, says_time=True) as report:
+        with (
+            followed(folder, log or [], private=private) as following,
+            output.progress(chosen.name, says_time=True) as report,
+        ):
             summary = stage(
                 chosen, folder, seed=seed, workers=workers or num_gpus or os.cpu_count() or 1, devices=places,
-                report=passed(report),
+                report=following.report(passed(report)),
             )  # fmt: skip
         output.result(summary, lambda console: shown(console, summary))
 

@@ -1,0 +1,1 @@
+"""`--log mlflow|tensorboard|wandb`: the metrics of a run, shown by an experiment tracker while the run goes on."""
