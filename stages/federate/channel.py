@@ -46,9 +46,12 @@ class Memory:
     dropped: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def waited(self, client: str, target: str) -> float:
-        """Seconds, by the clock: an answer may take longer than a process lives."""
+        """Seconds, by the clock: an answer may take longer than a process lives. A clock that was ahead when the wait
+        began, and was set right, makes it begin anew: else it would last as much longer as the clock was wrong.
+        """
+        now = time.time()
         known, since = self.since.get(client, ("", 0.0))
-        if known != target:
-            since = time.time()
+        if known != target or since > now:
+            since = now
             self.since[client] = (target, since)
-        return max(0.0, time.time() - since)
+        return now - since

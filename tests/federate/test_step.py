@@ -339,6 +339,38 @@ def test_a_clock_that_is_set_back_and_a_server_that_moves(federation, homes, by_
     assert homes.united(found.homes) == by_run
 
 
+def test_a_clock_that_was_a_day_ahead_when_the_wait_began(federation, homes, clock):
+    """Set right, the wait begins anew: one that never comes is not waited for a day longer."""
+    found = federation(wait=1000.0, least_clients=1)
+    clock(86400)
+    found.call("server")
+    found.call("00")
+    clock(-86400)
+    assert not found.call("server")
+    assert homes.messages(found.homes, 1) == ["00"]
+    clock(999)
+    assert not found.call("server")
+    assert not any("01: left out" in text for text in found.said)
+    clock(2)
+    assert not found.call("server")
+    assert any("01: left out of round 1: no answer within 1000 s" in text for text in found.said)
+    assert not found.call("server")
+    assert (found.homes["server"] / "server/outbox/model-0001.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_a_clock_that_jumps_a_day_ahead(federation, homes, by_run, clock):
+    """All who were asked are taken for late: the call ends and says so, and the next one waits for them anew."""
+    found = federation(wait=1000.0)
+    found.call("server")
+    clock(86400)
+    assert not found.call("server")
+    with pytest.raises(InputError, match="0 of 2 clients answered as agreed"):
+        found.call("server")
+    found.rounds()
+    assert homes.united(found.homes) == by_run
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["server", "00"])
 def test_a_disk_that_is_full(name, federation, homes, by_run, monkeypatch):
