@@ -4,17 +4,18 @@ Every client's steps are run through the files, as on the command line without t
 round: `encode` at the client, `aggregate --as update` at the server. The last client drops after it sent its shares, so
 that the server recovers a mask key too. `sparse` is `--graph sparse` with a tenth of colluders and a threshold of 95%.
 
-Of a round with more than 4 GB of vectors or 1,000 clients a sample is run: all clients' keys and shares, three clients'
-masks, and at the server the reading of these three files. A twentieth of the clients drop there; the time of
-the masks that the server takes off is that of a few, times their number. Signing the survivors and answering do not
-depend on the number of parameters; there they are left out.
+Of a round with more than 4 GB of vectors a sample is run: all clients' keys and shares, three clients' masks, and at
+the server the reading of these three files. Of one with 1,000 clients: all keys, three clients' shares, and in memory
+the masks of one and of the server, over a graph drawn as clients draw it. A twentieth of the clients drop there; the
+time of the masks that the server takes off is that of a few, times their number. Signing the survivors and answering do
+not depend on the number of parameters; there they are left out.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from stages.methods.params.aggregation import MeanRule
 from stages.methods.params.encoding import DeltaEncoding
 from stages.secagg import client_steps, masks
 from stages.secagg.collect import CIPHERTEXT_BYTES, collect, for_reader
+from stages.secagg.graph import drawn
 from stages.secagg.mask import mask
 from stages.secagg.primitives import new_pair
 from stages.secagg.roster import read_roster
@@ -61,7 +63,9 @@ def measure(setting: Setting) -> Iterator[Row]:
         terms = SecaggTerms(range=1.0)
         if sparse:
             terms = SecaggTerms(range=1.0, graph="sparse", threshold=clients - clients // 20)
-        if clients >= 1000 or clients * parameters * 8 > _MOST_BYTES:  # updates and masked vectors, four bytes each
+        if clients >= 1000:
+            yield from _Run(folder, clients, parameters, terms, masking=0).sample()
+        elif clients * parameters * 8 > _MOST_BYTES:  # updates and masked vectors, four bytes each
             yield from _Run(folder, clients, parameters, terms, masking=_FEW).part()
         else:
             yield from _Run(folder, clients, parameters, terms, masking=clients - 1).rows()
@@ -154,7 +158,8 @@ class _Run:
         vectors = Vectors(session, known)
         for name in self.there:
             self.time("add", lambda n=name: vectors.add(self.up(n, "masked")))  # type: ignore[misc]
-        off, streams, everybody = self._uncovered(vectors.total, session)
+        drew = {n: set(tensors_file.read(self.up(n, "shares")).metadata.params["receivers"]) for n in self.names}
+        sampled = list(self._masks(session, drew))
         average = WeightedMean()
         for name in self.there:
             read = self.up(name, "message")
@@ -167,48 +172,61 @@ class _Run:
         yield _row(f"{what}: its processor time", "encode", used, self.middle("encode"), seconds, {})
         yield _row(f"{what}: reading one", "reading a message", middle["add"], middle["average"], seconds, {})
         yield _row(f"{what}: its processor time", "a message", self.middle("add"), self.middle("average"), seconds, {})
-        of_all = f"{len(self.names)} messages"
-        plain = self.middle("average") * len(self.names)
-        yield _row(f"{what}: its {streams:,} masks off, processor time by a sample", of_all, off, plain, seconds, {})
-        yield _row(f"{what}: the same", f"{everybody:,} masks", off, off / streams * everybody, seconds, {})
-        few, many = self._covered(session)
-        yield _row(f"{what}: a client's masks, processor time", "with everybody", few, many, seconds, {})
+        yield from sampled
         name = self.there[0]
         masked, message = (self.up(name, file).stat().st_size for file in ("masked", "message"))
         yield _row(f"{what}: the masked update", "a message", masked, message, _bytes, {})
 
-    def _uncovered(self, total: Any, session: Session) -> tuple[float, int, int]:
-        """Seconds of all masks by those of some, how many there are, and how many they were in a complete graph."""
+    def sample(self) -> Iterator[Row]:
+        """A client's keys and shares by those of a few, and the masks, in memory, over a graph that is drawn here."""
+        for name in self.names:
+            self.time("keys", lambda n=name: client_steps.keys(self.up(n, "keys"), round=1))  # type: ignore[misc]
+        self.collect("keys", "keys", self.names)
+        for name in self.names[:_FEW]:
+            self.time(
+                "shares",
+                lambda n=name: client_steps.shares(self.down("keys"), self.up(n, "shares"), roster=self.roster),  # type: ignore[misc]
+            )
+        session = read_session(self.down("keys"), read_roster(self.roster))
+        assert session.neighbours is not None
+        drew = {n: set(drawn([m for m in self.names if m != n], session.neighbours)) for n in self.names}
+        used, file = self.middle("keys", "shares"), self.up(self.names[0], "shares").stat().st_size
+        everybody = len(self.names) * CIPHERTEXT_BYTES
+        yield Row(what=f"{self.what}: a client's keys and shares, processor time", ours=seconds(used))
+        yield _row(f"{self.what}: its shares", "for everybody, at least", file, everybody, _bytes, {})
+        yield from self._masks(session, drew)
+
+    def _masks(self, session: Session, drew: Mapping[str, set[str]]) -> Iterator[Row]:
+        """Processor seconds of the masks of one client and of the server, against those of a complete graph."""
         gone = self.names[-max(1, len(self.names) // 20) :]
         there = self.names[: -len(gone)]
-        drew = {n: set(tensors_file.read(self.up(n, "shares")).metadata.params["receivers"]) for n in self.names}
-        pairs = {u: [v for v in there if v in drew[u] or u in drew[v]] for u in gone}
-        some, one = there[:_SAMPLE], gone[0]  # whose masks these are does not matter for their time
-        publics = {one: {name: session.mask_keys[name] for name in pairs[one][:_SAMPLE]}}
-        self.time(
-            "uncover",
-            lambda: masks.uncover(
-                total, session=session.id, seeds={name: os.urandom(32) for name in some},
-                dropped={one: new_pair().secret}, publics=publics,
-            ),
-        )  # fmt: skip
-        streams = len(there) + sum(map(len, pairs.values()))
-        sampled = len(some) + len(publics[one])
-        return self.middle("uncover") / sampled * streams, streams, len(there) * (1 + len(gone))
-
-    def _covered(self, session: Session) -> tuple[float, float]:
-        """Processor seconds of one client's masks: with those it masks with, and with everybody."""
-        name, steps = self.there[0], np.zeros(self.parameters, np.uint32)
+        name, vector = there[0], np.zeros(self.parameters, np.uint32)
         others = {n: session.mask_keys[n] for n in self.names if n != name}
-        peers = tensors_file.read(self.up(name, "masked")).metadata.params["peers"]
-        for step, publics in (("few", {n: key for n, key in others.items() if n in peers}), ("many", others)):
+        peers = {n: key for n, key in others.items() if n in drew[name] or name in drew[n]}
+        for step, publics in (("few", peers), ("many", others)):
             self.time(
                 step,
                 lambda p=publics: masks.masked(  # type: ignore[misc]
-                    steps, client=name, seed=os.urandom(32), secret=new_pair().secret, publics=p, session=session.id
+                    vector, client=name, seed=os.urandom(32), secret=new_pair().secret, publics=p, session=session.id
                 ),
             )
-        return self.middle("few"), self.middle("many")
+        few, many = self.middle("few"), self.middle("many")
+        what = f"{self.what}: a client's masks with {len(peers)}, processor time"
+        yield _row(what, f"with all {len(others)}", few, many, seconds, {})
+        pairs = {u: [v for v in there if v in drew[u] or u in drew[v]] for u in gone}
+        some, one = there[:_SAMPLE], gone[0]  # whose masks these are does not matter for their time
+        known = {one: {n: session.mask_keys[n] for n in pairs[one][:_SAMPLE]}}
+        self.time(
+            "uncover",
+            lambda: masks.uncover(
+                vector, session=session.id, seeds={n: os.urandom(32) for n in some},
+                dropped={one: new_pair().secret}, publics=known,
+            ),
+        )  # fmt: skip
+        each = self.middle("uncover") / (len(some) + len(known[one]))
+        streams, complete = len(there) + sum(map(len, pairs.values())), len(there) * (1 + len(gone))
+        what = f"{self.what}: the server takes off {streams:,} masks, {len(gone)} dropped, by a sample"
+        yield _row(what, f"{complete:,}", each * streams, each * complete, seconds, {})
 
     def rows(self) -> Iterator[Row]:
         there = self.there
