@@ -41,10 +41,12 @@ def test_each_names_its_source_and_the_scheme_of_its_first_weights():
     assert all(NETWORKS.chosen({"arch": arch}).reference for arch in NETWORKS.words)
 
 
-@pytest.mark.parametrize("arch", [a for a in NETWORKS.words if a not in {"mlp", "convnet"}])
-@pytest.mark.parametrize("name", ["width", "depth"])
+SIZED = {"width": ["convnet", "mlp", "strided"], "depth": ["convnet", "mlp"]}
+
+
+@pytest.mark.parametrize(("arch", "name"), [(a, n) for n in SIZED for a in NETWORKS.words if a not in SIZED[n]])
 def test_a_net_of_one_size_refuses_another(arch, name):
-    with pytest.raises(ValueError, match=f"--{name} goes with --arch convnet or mlp; found --arch {arch}"):
+    with pytest.raises(ValueError, match=f"--{name} goes with --arch {' or '.join(SIZED[name])}; found --arch {arch}"):
         net(arch=arch, **{name: 3})
     assert net(arch=arch, **{name: None}) == net(arch=arch)
 

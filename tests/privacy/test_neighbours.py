@@ -10,7 +10,10 @@ import json
 import numpy as np
 import pytest
 
+import stages.methods.feddm as feddm
+import stages.privacy.mechanism as mechanism_module
 import stages.train_client as train_client_stage
+from stages.methods.merf import Merf
 from stages.privacy.mechanism import GaussianMechanism, noise_alone, noisy_mean
 from stages.recipes.layers import names
 from stages.recipes.recipe import change, load_recipe
@@ -120,6 +123,40 @@ def test_a_number_of_records_in_the_metadata_is_seen(tmp_path, monkeypatch):
     found = compared("dp-sgd", tmp_path, [*SOFTMAX, "partition.clients=1"], 1)
     assert {d.neighbour for d in found.differences} >= {"one record more", "an outlier"}
     assert any("privacy[0].steps" in d.what for d in found.differences)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loud", [True, False])
+def test_means_of_feddm_beside_the_noise_are_seen(tmp_path, monkeypatch, loud):
+    """Only classes that stand out of the noise are matched. With noise of its own size hardly one does: not seen."""
+    whole = feddm.NoisyMeans.__call__
+
+    def leaking(self, weights, look):
+        return {label: mean + 1e-2 * len(self._data) for label, mean in whole(self, weights, look).items()}
+
+    monkeypatch.setattr(feddm.NoisyMeans, "__call__", leaking)
+    if not loud:
+        monkeypatch.setattr(mechanism_module, "_LOUD", 1.0)
+    found = compared("feddm-dp", tmp_path, [*MLP, "partition.clients=1"], 1)
+    assert ("one record more" in {d.neighbour for d in found.differences}) == loud
+
+
+@pytest.mark.slow
+def test_means_of_merf_beside_the_noise_are_seen(tmp_path, monkeypatch):
+    """The generator that is trained on them stays; what it makes leaves."""
+    sums_of, targets_of, count = Merf.class_sums, Merf.targets, []
+
+    def class_sums(self, weights, images, labels, **options):
+        count.append(len(labels))
+        return sums_of(self, weights, images, labels, **options)
+
+    def targets(self, sums, **options):
+        return {name: means * (1 + 0.1 * (count[-1] % 7)) for name, means in targets_of(self, sums, **options).items()}
+
+    monkeypatch.setattr(Merf, "class_sums", class_sums)
+    monkeypatch.setattr(Merf, "targets", targets)
+    found = compared("fedssyn-merf", tmp_path, ["partition.clients=1"], 1)
+    assert "one record more" in {d.neighbour for d in found.differences}
 
 
 def test_a_recipe_without_noise_has_nothing_to_compare(fedsynth):
