@@ -25,7 +25,7 @@ def prepare(path: Path, custody: Custody) -> None:
     """Called before the work, so that an hour of training is not lost to a name that is forbidden.
 
     A file that leaves goes into an outbox, or waits to be released into it; a file that stays never does. A file that
-    is there already may have the very bytes that will come out; `any_file.refuse_other` tells more, where work is dear.
+    is there already may have the very bytes that will come out; `any_file.refuse_other` says more before long work.
     """
     leaves = custody in TRAVEL
     if leaves and not is_leaving(path):
@@ -92,7 +92,7 @@ def publish_staged(temporary: Path, sha256: str, path: Path, metadata: Metadata,
 def release(temporary: Path, path: Path, metadata: Metadata, *, picked: bool, force: bool) -> str:
     """Let a file out that waited: `temporary` holds its bytes, on the same file system as the outbox of `path`.
 
-    `picked`: whoever let it out had seen private data.
+    `picked`: the person who let it out had seen private data.
     """
     with atomic.explained(path):
         make_folder(path.parent)
@@ -123,6 +123,6 @@ def _enter_and_place(
         book.enter(file=path.name, sha256=digest, size=size, metadata=metadata, picked=picked)
         if force and same:
             with atomic.explained(path):
-                atomic.sync_folder(path.parent)  # whoever put it there may have been killed before
+                atomic.sync_folder(path.parent)  # the process that put it there may have been killed before
         else:
             atomic.place(temporary, path, force=force)

@@ -100,7 +100,7 @@ def plan(
     """ε of `rounds` times `steps` sampled Gaussian steps, or the noise that keeps it within a target.
 
     `participation` adds what FedLAP-DP's Theorem A.8 says with its two rates, q₁ = C·q for the first step of a round.
-    That is a calculation only: whoever sees the outbox sees who took part (privacy contract, rule 4), so q₁ = q₂ here.
+    That is a calculation only: the outbox shows who took part (privacy contract, rule 4), so q₁ = q₂ here.
     `dimension`, `clip_norm` and `batch_size` (qN) together add what the noise leaves of a signal (`privacy.utility`).
     """
     _prepare(csv, picture, delta)
@@ -164,7 +164,7 @@ def plan(
 
 
 def _groups(charged: Sequence[Charged]) -> dict[tuple[str, str], list[Charged]]:
-    """Files by client and unit. Whoever has no event at all has no unit; a file without one counts in all units."""
+    """Files by client and unit. Anyone who has no event at all has no unit; a file without one counts in all units."""
     units: dict[str, set[str]] = {}
     for file in charged:
         units.setdefault(file.who, set()).update(event.unit for event in file.events)

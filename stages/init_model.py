@@ -52,7 +52,7 @@ def init_model(
         raise UsageError(f"--arch {params.arch}: {error}.") from error
     filled = fill_from(module, weights) if weights is not None else None
     inputs = (InputRef(role="weights", kind="model", sha256=filled.sha256),) if filled is not None else ()
-    # A model that a server sent was made from private data: what that cost and told goes with its weights.
+    # A model that a server sent was made from private data: what that cost and disclosed goes with its weights.
     origin = filled.origin if filled is not None else None
     tensors = {name: tensor.numpy() for name, tensor in file_tensors(module).items()}
     metadata = Metadata(

@@ -169,7 +169,7 @@ def _held_out(
 def _test_set(data: LabelledImages, params: PartitionParams, seed: int) -> tuple[LabelledImages, LabelledImages]:
     """The public test set. With natural ids whole ids are held out, else whole people: nobody is on both sides."""
     rng = numpy_stream(seed, stage="partition", of="test split")
-    count = len(data if data.units is None else one_row_each(data))  # which refuses whoever is at two places
+    count = len(data if data.units is None else one_row_each(data))  # which refuses anyone who is at two places
     if params.scheme != "natural" or data.ids is None:
         kept, held_out = (rows_of(data, some) for some in split_test(count, params.test_fraction, rng))
         return data.take(kept), data.take(held_out)

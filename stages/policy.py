@@ -63,7 +63,7 @@ class PolicyRule:
             return f"{file.size:,} bytes, of {self.max_bytes:,} allowed"
         extra = sorted(set(metadata.disclosures) - self.disclosures)
         if extra:
-            return f"it tells {', '.join(extra)}"
+            return f"it discloses {', '.join(extra)}"
         if not KINDS[metadata.kind].from_data or self.epsilon == math.inf:
             return ""
         found = cost()

@@ -183,7 +183,7 @@ def settled(path: Path, decision: Decision) -> Path | None:
         if not there.is_file() or sha256_file(there) != last["sha256"]:
             return None
         for folder in (there.parent, place.pending):
-            atomic.sync_folder(folder)  # whoever moved it may have been killed before
+            atomic.sync_folder(folder)  # the process that moved it may have been killed before
     return there
 
 

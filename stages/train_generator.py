@@ -237,7 +237,7 @@ def _with_noise(params: GeneratorTraining) -> GeneratorTraining:
     steps = params.releases(params.num_steps(0))
     try:
         noisy = params.calibrated(steps)
-        record_event(noisy, steps)  # which tells what the accountants cannot count
+        record_event(noisy, steps)  # which refuses what the accountants cannot count
     except ValueError as error:
         raise UsageError(f"{'--target-epsilon: ' if params.target_epsilon else ''}{error}.") from error
     return noisy

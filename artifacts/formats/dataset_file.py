@@ -181,7 +181,7 @@ def survey(path: Path) -> tuple[str, Metadata]:
 
 
 def explained(path: Path, error: OSError) -> InputError:
-    """Arrow tells of a wrong checksum by an OSError; the operating system's own have a number."""
+    """Arrow reports a wrong checksum by an OSError; the operating system's own have a number."""
     return unreadable(path, error) if error.errno is not None else damaged(path, error)
 
 

@@ -162,7 +162,7 @@ def write_roster(
     """Write the roster of all participants from their identities.
 
     By default the federation has an id that no other has, so that what was signed in one counts in no other with the
-    same keys. Whoever adds a client later says the old one.
+    same keys. Anyone who adds a client later says the old one.
     """
     found: dict[str, dict[str, str]] = {}
     owners: dict[str, str] = {}

@@ -207,14 +207,14 @@ def _show(console: Console, result: dict[str, Any]) -> None:
     for row in result["clients"]:
         if row["alone"]:
             lines.append(
-                f"{row['client']} sent noise in shares: to whoever sees its files alone ε is "
+                f"{row['client']} sent noise in shares: to anyone who sees its files alone ε is "
                 f"{_number(row['alone']['pld'])}."
             )
     for total in result["across_clients"]:
         disjoint, together = total["if_disjoint"]["pld"], total["if_one_is_in_all"]["pld"]
         several = "has several records" if total["unit"] == "record" else ""
         if len(result["clients"]) > 1:
-            stake = f" Whoever {several} has more at stake." if several else ""
+            stake = f" Anyone who {several} has more at stake." if several else ""
             lines.append(
                 f"Over all clients, for one {total['unit']}: {_number(disjoint)} if no person is in two clients' data, "
                 f"{_number(together)} if one may be in all.{stake}"
@@ -222,8 +222,8 @@ def _show(console: Console, result: dict[str, Any]) -> None:
         else:
             who = f"{several}, or is in others' data, too," if several else "is in others' data, too,"
             lines.append(
-                f"For one {total['unit']}: {_number(disjoint)}, of what this one sent alone. Whoever {who} has more at "
-                "stake."
+                f"For one {total['unit']}: {_number(disjoint)}, of what this one sent alone. Anyone who {who} has more "
+                "at stake."
             )
     for line in [*lines, *result["notes"]]:
         console.print(line, soft_wrap=True)

@@ -33,7 +33,7 @@ def ingest(
         ),
     ] = None,
     client: Annotated[
-        str | None, typer.Option(help="The client's name, unless --out tells it.", show_default=False)
+        str | None, typer.Option(help="The client's name, unless it follows from --out.", show_default=False)
     ] = None,
     image_size: Annotated[
         int | None,

@@ -103,7 +103,7 @@ def _facts(about: dict[str, Any]) -> list[tuple[str, Any]]:
     for entry in about["inputs"]:
         name = f"sha256 {entry['sha256']}" if "sha256" in entry else f"commitment {entry['commitment']}"
         facts.append((f"from {entry['role']}", name))
-    facts += [(f"tells {name}", sentence) for name, sentence in about["disclosures"].items()]
+    facts += [(f"discloses {name}", sentence) for name, sentence in about["disclosures"].items()]
     facts += [("note", about["note"])] if about["note"] else []
     facts += [(f"count {name}", value) for name, value in about["counts"].items()]
     facts += [("noise", sentence) for sentence in about["privacy_in_words"]]

@@ -120,4 +120,4 @@ def _show(console: Console, rows: list[dict[str, Any]]) -> None:
         )
         for row in rows
     ]  # fmt: skip
-    table(console, ["file", "kind", "round", "size", "tells", "ε", "images", "decision"], cells)
+    table(console, ["file", "kind", "round", "size", "discloses", "ε", "images", "decision"], cells)

@@ -40,7 +40,7 @@ def report(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write one page: verdicts on records and exposure, accuracy, ε, what left and what it tells, images, lineage.
+    """Write one page: verdicts on records and exposure, accuracy, ε, what left and what it discloses, images, lineage.
 
     Exit code 5 if the audit fails, 6 if something could not be checked; the page is written all the same. It is one
     HTML file without scripts; it needs no network and no fedsynth to be read.

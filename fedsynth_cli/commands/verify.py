@@ -62,7 +62,7 @@ def _words(row: dict[str, object]) -> str:
     claim, heads = row.get("claim"), row.get("heads")
     if isinstance(claim, dict):
         stated = ", ".join(claim["disclosures"]) or "nothing without noise"
-        return f"{claim['kind']}, round {claim['round']}, ε {claim['epsilon']}, tells {stated}"
+        return f"{claim['kind']}, round {claim['round']}, ε {claim['epsilon']}, discloses {stated}"
     if isinstance(heads, list):
         return "; ".join(f"{head['client']}: {head['seq']} entries in round {head['round']}" for head in heads)
     recorded, later = row.get("recorded"), row.get("goes_on")

@@ -54,7 +54,7 @@ class Bounds:
 
     @property
     def clip_norm(self) -> float:
-        assert self._clip is not None  # whoever adds noise has a clip
+        assert self._clip is not None  # noise is never added without a clip
         return self._clip
 
     def is_within(self, applied: Tensors) -> bool:

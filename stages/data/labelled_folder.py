@@ -94,7 +94,7 @@ def load_labelled(
 
 @dataclass(frozen=True)
 class Hash:
-    """HMAC-SHA256 under a key that is derived for this alone: whoever lacks the client's key cannot try ids."""
+    """HMAC-SHA256 under a key that is derived for this alone: anyone who lacks the client's key cannot try ids."""
 
     secret: bytes = field(repr=False)
 

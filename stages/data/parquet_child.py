@@ -43,7 +43,7 @@ def main() -> None:
     except InputError as error:
         _send({"error": str(error)})
     except BrokenPipeError:
-        pass  # whoever asked has heard enough
+        pass  # the caller has heard enough
     except Exception as error:
         _send({"error": f"{file}: it cannot be read as Parquet, or is damaged ({tables.reason(error)})."})
 

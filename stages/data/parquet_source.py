@@ -180,7 +180,7 @@ def _read(files: list[Path], columns: Columns, form: Form, without: Mapping[int,
 
 
 def _origin(file: Path, text: str) -> Metadata:
-    """What a dataset of fedsynth's says of itself: whoever takes it for mere images would lose what it cost."""
+    """What a dataset of fedsynth's says of itself: anyone who takes it for mere images would lose what it cost."""
     try:
         return parse(text).metadata
     except MetadataError as error:

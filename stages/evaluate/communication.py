@@ -114,7 +114,7 @@ def read_communication(run: RunFolder) -> Communication:
     for file in given:
         if file.metadata.kind == "dataset":  # a part of the shuffled data is one client's
             transfers.append(Transfer("dataset", file.round, False, file.size, 1))
-        elif file.metadata.kind == "proxy" or file.metadata.kind.startswith("secagg-"):  # whoever sent one reads it too
+        elif file.metadata.kind == "proxy" or file.metadata.kind.startswith("secagg-"):  # its sender reads it too
             readers = file.metadata.params.get("receivers")  # of shares: one for a client's own file, else all
             copies = takes_part[file.round] if readers is None or len(readers) > 1 else len(readers)
             transfers.append(Transfer(file.metadata.kind, file.round, False, file.size, copies))

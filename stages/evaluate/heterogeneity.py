@@ -145,7 +145,7 @@ def _measure(model: Path, data: _Data, shares: Sequence[float], where: torch.dev
     before, distance = heterogeneity(own), shift(own, shared)
 
     def beside_bounds(after: Heterogeneity, share: float) -> dict[str, float]:
-        # Assumption 2 bounds every client's σ²: with the largest in place of the mean Lemma 1 stands as printed.
+        # Assumption 2 bounds every client's σ²: with the largest in place of the mean Lemma 1 holds as printed.
         bounds, (_, loose) = (
             lemma_bounds(found, shared_noise=shared.variance, shift=distance, share=share)
             for found in (before, replace(before, noise=before.noise_max))

@@ -39,7 +39,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Run:
-    """What one run folder tells. `recipe` is empty where the folder was not made by `fedsynth run`."""
+    """What one run folder shows. `recipe` is empty where the folder was not made by `fedsynth run`."""
 
     label: str
     folder: RunFolder

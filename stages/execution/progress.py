@@ -1,4 +1,4 @@
-"""How a stage tells how far it is. The command line draws a bar from it; a stage never prints."""
+"""How a stage says how far it is. The command line draws a bar from it; a stage never prints."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def _serve(connection: Connection, plugins: Mapping[str, str], device: str | Non
     failed: FedsynthError | None = None
     try:
         load_same(plugins)
-    except FedsynthError as error:  # told with the first task
+    except FedsynthError as error:  # reported with the first task
         failed = error
     while True:
         try:

@@ -51,7 +51,7 @@ class CatalogueEntry:
         word = cost(SentFile(self.who, self.path.name, about.kind, about.round, self.size, *stated, self.sha256), delta)
         at = f" at δ = {delta:g}" if delta is not None else ""
         words = {
-            "∞": "No limit is shown on what it tells about one person: ε = ∞.",
+            "∞": "No limit is shown on what it discloses about one person: ε = ∞.",
             "0": "No private record can change it: ε = 0.",
             "–": "It is made from what clients sent, and costs what they paid.",
             "finite": f"Noise was added ({counted(len(about.privacy), 'privacy event')}); ε depends on δ.",

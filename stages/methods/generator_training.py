@@ -123,7 +123,7 @@ def train(
 ) -> TrainingState:
     """Go on from `start` to `num_steps`. `gradients(t)` draws the batch of step t, and knows the data.
 
-    `after_step` receives the state and the loss of each part that tells one.
+    `after_step` receives the state and the loss of each part that has one.
     """
     weights = {name: tensor.detach().requires_grad_(True) for name, tensor in start.weights.items()}
     state = TrainingState(start.step, weights, start.means, start.squares, start.average)

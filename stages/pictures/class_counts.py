@@ -23,7 +23,7 @@ def class_counts_picture(counts: NDArray[np.int64], class_names: Sequence[str]) 
     """PNG of a grid, clients down, classes across, darker where `counts[client, class]` is larger; totals beside.
 
     A cell without rows is white, and the colour follows the square root of the count from a visible blue on: one
-    row can be told from none. The cells have numbers while there is room. Equal arguments, equal bytes.
+    row differs from none. The cells have numbers while there is room. Equal arguments, equal bytes.
     """
     num_clients, num_classes = counts.shape
     if len(class_names) != num_classes or counts.size == 0:
@@ -88,7 +88,7 @@ def _draw_totals(axes: Axes, totals: NDArray[np.int64]) -> None:
     axes.set_xticks([])
     if len(totals) > _MOST_LINES:
         return
-    # At the axis, not at the bar's end: there they would stand out of line, and a long bar would push its own out.
+    # At the axis, not at the bar's end: there they would be out of line, and a long bar would push its own out.
     size = 8 if len(totals) <= _MOST_TICKS else 5
     for bar, total in zip(bars, totals, strict=True):
         middle = bar.get_y() + bar.get_height() / 2

@@ -194,7 +194,7 @@ def for_unit(event: PrivacyEvent, unit: Unit) -> PrivacyEvent | None:
 
     What protects a larger unit protects what is in it, with half the noise: a record that comes or goes does not take
     its person or its client away, it changes what they contribute, from one vector of length C to any other. The
-    other way there is nothing: whoever has several records moves the sum by more than one of them.
+    other way there is nothing: anyone who has several records moves the sum by more than one of them.
     """
     if event.unit == unit:
         return event
@@ -226,12 +226,12 @@ def alone(event: PrivacyEvent) -> PrivacyEvent:
 
 
 def unsampled(event: PrivacyEvent) -> PrivacyEvent:
-    """The event without amplification: a bound for whoever knows who took part."""
+    """The event without amplification: a bound for anyone who knows who took part."""
     return dataclasses.replace(event, mechanism="gaussian", sampling="none", sampling_rate=1.0, draw="")
 
 
 def once_per_draw(events: Iterable[PrivacyEvent]) -> list[PrivacyEvent]:
-    """The events with one draw of clients amplifying one of them: whoever was in that release is in the others too."""
+    """The events with one draw of clients amplifying one of them: who was in that release is in the others too."""
     used: set[str] = set()
     found = []
     for event in events:

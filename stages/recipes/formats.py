@@ -114,7 +114,7 @@ def inputs_of(group: Group) -> list[str]:
 
 
 def ends(groups: Sequence[Group]) -> list[str]:
-    """The files that no later step reads: whoever wants these gets all."""
+    """The files that no later step reads: anyone who wants these gets all."""
     read = {name for group in groups for step in group for name in (*step.inputs, *step.needs)}
     made = [name for group in groups for step in group for name in step.outputs]
     return [name for name in dict.fromkeys(made) if name not in read]

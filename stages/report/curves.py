@@ -70,7 +70,7 @@ def epsilon(
     infinite = any(is_uncovered(file) for file in files if file.who != "server")
     nothing = _NOTHING | {"delta": delta}
     if not any(file.events for file in files):
-        words = "Nothing that left carries noise: ε is ∞. What it tells is listed under «What it discloses»."
+        words = "Nothing that left carries noise: ε is ∞. What it shows is listed under «What it discloses»."
         return nothing | {"words": [words]}
     if delta is None:
         words = (
@@ -97,9 +97,9 @@ def epsilon(
     if infinite and math.isfinite(end.pld):
         stated.append("What the clients sent to the server is not covered: to the server itself ε is ∞.")
     stated.append(
-        "Whoever is known to several clients has more at stake."
+        "Anyone who is known to several clients has more at stake."
         if found.unit == "person"
-        else "Whoever has several records, or is known to several clients, has more at stake."
+        else "Anyone who has several records, or is known to several clients, has more at stake."
     )
     picture = None
     if drawn:

@@ -1,6 +1,6 @@
 """Two verdicts in words for a layman: whether the records are in order, and what the files tell about people.
 
-The first never stands for the second: a folder in perfect order may hold files that disclose a great deal.
+The first never replaces the second: a folder in perfect order may hold files that disclose a great deal.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def exposure(
 ) -> dict[str, Any]:
     """What the files tell about a person. `attacked`: how many attacks were run; None where the page may not say."""
     stated = [str(row["name"]) for row in disclosures]
-    found = {"short": privacy["short"], "told": stated, "attack": _attack(attacked)}
+    found = {"short": privacy["short"], "stated": stated, "attack": _attack(attacked)}
     if privacy["short"] == "give --delta":
         return found | {
             "word": "limited by noise",

@@ -118,7 +118,7 @@ def _charge(
         raise InputError(f"{where}: {error}. An event that is not understood is never taken for nothing.") from error
     uncovered = ""
     if disclosures:
-        uncovered = f"it tells {', '.join(disclosures)} without noise"
+        uncovered = f"it discloses {', '.join(disclosures)} without noise"
     elif picked:
         uncovered = "someone who had seen private data chose that it leaves"
     elif not events:

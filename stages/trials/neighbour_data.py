@@ -33,7 +33,7 @@ class Change:
 
 
 def changes_for(units: Sequence[str], *, hides_who: bool) -> list[Change]:
-    """The neighbours that must not be told apart, by whom the ε is for.
+    """The neighbours that must not be distinguishable, by whom the ε is for.
 
     `hides_who`: also who takes part. With noise in shares, and under masks, that is known (rule 4).
     """

@@ -174,7 +174,7 @@ def _gather(
 
 
 def _gather_sum(ordered: Sequence[Path], model: TensorArtifact, bounds: Bounds, report: Report) -> _Gathered:
-    """Σ of clipped updates, in float64, over whoever took part: possibly nobody (privacy contract, rule 12).
+    """Σ of clipped updates, in float64, over those who took part: possibly nobody (privacy contract, rule 12).
 
     The server clips again: a guarantee does not rest on what a client says of itself.
     """

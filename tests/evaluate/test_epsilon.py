@@ -100,7 +100,7 @@ def test_the_client_that_spent_most_counts(charged):
 
 
 def test_one_uncovered_file_of_one_client_is_enough(charged):
-    found = charged(Charged("00", "a", 1, (event(1),), ""), Charged("01", "b", 2, (), "it tells an update"))
+    found = charged(Charged("00", "a", 1, (event(1),), ""), Charged("01", "b", 2, (), "it discloses an update"))
     assert math.isfinite(found.after[1].pld) and math.isinf(found.at_end.pld)
     assert found.basis == "one record"
 
@@ -108,11 +108,11 @@ def test_one_uncovered_file_of_one_client_is_enough(charged):
 def test_a_trusted_server(charged):
     """Clients send what is not covered; the server adds noise: its ε holds for whole clients, if it is trusted."""
     central = {"unit": "client", "trust": "server", "steps": 1}
-    files = [Charged("00", "a", 1, (), "it tells update"), Charged("server", "m", 1, (event(1, **central),), "")]
+    files = [Charged("00", "a", 1, (), "it discloses update"), Charged("server", "m", 1, (event(1, **central),), "")]
     found = charged(*files, rounds=(0, 1))
     assert found.at_end.pld == pytest.approx(of_dp_accounting(1)[0], rel=5e-3)
     assert found.basis == "one client, trusting the server"
-    passed_on = charged(*files, Charged("server", "n", 1, (), "it tells derived_images"), rounds=(0, 1))
+    passed_on = charged(*files, Charged("server", "n", 1, (), "it discloses derived_images"), rounds=(0, 1))
     assert math.isinf(passed_on.at_end.pld)
 
 

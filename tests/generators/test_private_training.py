@@ -44,7 +44,7 @@ class Stopped(Exception):
 
 def stop_at(step):
     def report(done, total, text):
-        assert text == "", "the loss of a private batch is not told"
+        assert text == "", "the loss of a private batch is not said"
         if done == step:
             raise Stopped
 
@@ -74,7 +74,7 @@ def test_the_file_and_the_ledger_say_what_was_done(client, noisy, name, ledger_o
     assert (about.custody, about.counts, about.disclosures, about.simulation) == ("private", {}, (), True)
     assert CLASS_COUNTS not in found.tensors
     assert about.versions.keys() >= {"fedsynth", "torch", "numpy", "scipy"}
-    assert "images" not in summary, "how many there were is not told"
+    assert "images" not in summary, "how many there were is not said"
     assert "epsilon" in summary
     opened, reserved, released = ledger_of(client)
     assert (opened["entry"], reserved["entry"], released["entry"]) == ("opened", "reserved", "released")

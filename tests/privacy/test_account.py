@@ -79,13 +79,13 @@ def test_what_is_reported_without_noise_costs_infinity_with_the_rest_beside_it(f
     (row,) = fedsynth_json("account", *files, "--delta", "1e-5")["clients"]
     assert row["epsilon"] == {"pld": "inf", "rdp": "inf"}
     assert row["rest"]["pld"] == cost(400).pld
-    assert row["uncovered"] == [{"file": str(files[1]), "why": "it tells radius without noise"}]
+    assert row["uncovered"] == [{"file": str(files[1]), "why": "it discloses radius without noise"}]
     code, out, _ = fedsynth("account", *files, "--delta", "1e-5")
     text = " ".join(out.split())
     assert code == 0
     assert "∞" in text
     assert f"{cost(400).pld:.2f}" in text
-    assert "it tells radius without noise" in text
+    assert "it discloses radius without noise" in text
 
 
 def test_a_run_without_noise_costs_infinity(fedsynth_json, finished_run):

@@ -93,7 +93,7 @@ def test_what_the_server_noised_counts_with_what_clients_sent(send, units, tmp_p
     send("server", 1, [event(9, "client", sampling_rate=1.0, noise_multiplier=12.0, steps=1, trust="server")])
     found = units(tmp_path / "run")
     assert {row["epsilon"]["pld"] for row in found.values()} == {"inf"}
-    assert all(row["why"][0]["reason"] == "it tells update without noise" for row in found.values())
+    assert all(row["why"][0]["reason"] == "it discloses update without noise" for row in found.values())
     assert all(len(row["why"][0]["files"]) == 3 for row in found.values())
     assert found["client"]["trusting_the_server"]["pld"] == near(by_hand((1, 12, 1)))
     assert found["record"]["trusting_the_server"]["pld"] == near(by_hand((1, 6, 1)))

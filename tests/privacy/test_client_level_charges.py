@@ -69,7 +69,7 @@ def test_a_server_that_claims_an_epsilon_answers_for_all_that_it_sends(federatio
     rows = {row["client"]: row for row in fedsynth_json("account", federation.root, "--delta", "0.01")["clients"]}
     assert rows["server"]["epsilon"]["pld"] == "inf"
     assert rows["server"]["uncovered"] == [
-        {"file": "server/state-0001.safetensors", "why": "it tells update without noise"}
+        {"file": "server/state-0001.safetensors", "why": "it discloses update without noise"}
     ]
 
 

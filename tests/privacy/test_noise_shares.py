@@ -78,7 +78,7 @@ def test_what_a_file_is_worth_together_and_alone(federation, fedsynth, fedsynth_
     for found, sigma in ((row["epsilon"], 2.0), (row["alone"], 1.0)):
         exact = gaussian_epsilon(sigma, 1e-5)
         assert exact <= found["pld"] < exact * 1.002
-    assert "to whoever sees its files alone" in fedsynth("account", path, "--delta", "1e-5")[1]
+    assert "to anyone who sees its files alone" in fedsynth("account", path, "--delta", "1e-5")[1]
     # A file that carries all of its noise is worth the same, alone or not.
     whole = federation.message("01", np.ones(10), **shared | {"least_clients": 2, "noise_multiplier": 1.0})
     (other,) = fedsynth_json("account", whole, "--delta", "1e-5")["clients"]

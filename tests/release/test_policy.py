@@ -23,8 +23,8 @@ def test_a_rule_lets_a_file_leave(client, message, fedsynth_json):
     ("rule", "why"),
     [
         ("kinds: [surrogate]\n    epsilon: .inf", "no rule for a message"),
-        ("kinds: [message]\n    epsilon: .inf", "rule 1: it tells update"),
-        ("kinds: [message]\n    disclosures: [class_set]\n    epsilon: .inf", "rule 1: it tells update"),
+        ("kinds: [message]\n    epsilon: .inf", "rule 1: it discloses update"),
+        ("kinds: [message]\n    disclosures: [class_set]\n    epsilon: .inf", "rule 1: it discloses update"),
         ("kinds: [message]\n    disclosures: [update]\n    epsilon: .inf\n    max_bytes: 100", "of 100 allowed"),
         ("kinds: [message]\n    disclosures: [update]\n    epsilon: 1000", "ε would be ∞, of 1000 allowed"),
     ],

@@ -82,11 +82,11 @@ def test_a_later_tree_head_goes_on_from_the_one_that_is_held(rounds, auditor, fe
 def test_a_client_proves_by_its_own_receipt_what_came_with_the_tree_head(rounds, auditor, tmp_path):
     """Without the server's log: the receipt of the very round has its proof with it; another needs the log."""
     (held,) = auditor(rounds.receipts(2))
-    out, told = tmp_path / "proof.json", {"head": held, "roster": rounds.roster, "force": True}
-    assert prove(rounds.message("a", 2), out, **told)["nodes"] == 2
+    out, given = tmp_path / "proof.json", {"head": held, "roster": rounds.roster, "force": True}
+    assert prove(rounds.message("a", 2), out, **given)["nodes"] == 2
     # By the later receipt all earlier entries are covered too, at the price of showing those between.
-    few = prove(rounds.message("a", 1), out, log=rounds.place("server") / "private/receipts.jsonl", **told)["entries"]
-    assert prove(rounds.message("a", 1), out, **told)["entries"] > few
+    few = prove(rounds.message("a", 1), out, log=rounds.place("server") / "private/receipts.jsonl", **given)["entries"]
+    assert prove(rounds.message("a", 1), out, **given)["entries"] > few
     held.unlink()
     (third,) = auditor(rounds.receipts(3))
     for number in (2, 3):
@@ -99,19 +99,19 @@ def test_a_client_proves_by_its_own_receipt_what_came_with_the_tree_head(rounds,
 
 
 def test_what_is_not_recorded_or_not_of_a_client_is_not_proved(rounds, tmp_path):
-    out, told = tmp_path / "proof.json", {"head": rounds.receipts(3), "roster": rounds.roster}
+    out, given = tmp_path / "proof.json", {"head": rounds.receipts(3), "roster": rounds.roster}
     copy = rounds.message("a", 1).with_name("copy.safetensors")
     shutil.copy(rounds.message("a", 1), copy)
     with pytest.raises(VerificationError, match="no entry for"):
-        prove(copy, out, **told)
+        prove(copy, out, **given)
     with pytest.raises(UsageError, match="no client's outbox"):
-        prove(rounds.model, out, **told)
+        prove(rounds.model, out, **given)
     with pytest.raises(UsageError, match="outbox"):
-        prove(rounds.message("a", 1), rounds.place("a") / "outbox/proof.json", **told)
+        prove(rounds.message("a", 1), rounds.place("a") / "outbox/proof.json", **given)
     other = tmp_path / "log.jsonl"
     other.write_bytes(b"".join((rounds.place("server") / "private/receipts.jsonl").read_bytes().splitlines(True)[:3]))
     with pytest.raises(VerificationError, match="not the log"):
-        prove(rounds.message("a", 1), out, log=other, **told)
+        prove(rounds.message("a", 1), out, log=other, **given)
 
 
 def changed(fields):

@@ -111,7 +111,7 @@ def test_the_servers_account_of_the_round_stays_with_it(federation):
     metrics = federation.root / "server/private/descent.json"
     model = federation.aggregate([made], metrics=metrics).path
     about = tensors_file.read(model).metadata
-    assert [reference.role for reference in about.inputs] == ["model"], "who took part is not told"
+    assert [reference.role for reference in about.inputs] == ["model"], "who took part is not said"
     assert set(about.disclosures) == {"derived_images", "class_set"}
     assert json.loads(metrics.read_text())["radii"].keys() == {"00"}
 
@@ -141,7 +141,7 @@ def test_images_begin_as_they_were_asked_to(federation, method, read, digits):
     assert set(again.metadata.disclosures) == ALWAYS[method]
     altered = federation.encode("00", method, init="real", **still)
     stated = read(federation.encode("00", method, **options | {"previous": altered})).metadata.disclosures
-    assert "real_image_init" in stated, "what the set before told is told on"
+    assert "real_image_init" in stated, "what the set before disclosed, this one declares too"
 
 
 def test_the_set_before_must_fit(federation, read, make_federation, tmp_path):

@@ -148,7 +148,7 @@ def _markdown(card: Mapping[str, Any]) -> Iterator[str]:
     if not card["guarantees"]:
         yield from ("Nothing here is charged to a client: it is public, or made from no private data.", "")
     elif not card["mechanisms"]:
-        yield "Nothing that left carries noise: **ε is ∞**, there is no limit on what it tells about a person."
+        yield "Nothing that left carries noise: **ε is ∞**, there is no limit on what it discloses about a person."
         yield ""
     rows = [[g["who"], g["unit"] or "–", g["holds"], _epsilon(g["epsilon"], "pld"), _epsilon(g["epsilon"], "rdp"),
              g["why_infinite"] or ""] for g in card["guarantees"]]  # fmt: skip

@@ -75,7 +75,7 @@ def _risks(facts: Facts) -> Iterator[str]:
                 value = epsilon_words(float(total[name]["pld"]))
                 yield f"- ε = {value} for one {total['unit']} at δ = {facts.said.delta:g}, {words}."
     if not facts.cost["across_clients"]:
-        yield "- Nothing that left carries noise: ε is ∞, there is no limit on what it tells about a person."
+        yield "- Nothing that left carries noise: ε is ∞, there is no limit on what it discloses about a person."
     yield "- A person with several records, or in several clients' data, has more at stake than ε says."
 
 

@@ -144,7 +144,7 @@ def _output(number: int, release: Mapping[str, Any]) -> dict[str, Any]:
         "@id": f"#release-{number}",
         "@type": "DigitalDocument",
         "name": f"{release['participant']}: {release['file']}",
-        "description": f"A {release['kind']} of {release['bytes']} bytes; tells without noise: {stated}.",
+        "description": f"A {release['kind']} of {release['bytes']} bytes; discloses without noise: {stated}.",
     }
     return about | ({"identifier": f"urn:sha256:{release['sha256']}"} if release["sha256"] else {})
 

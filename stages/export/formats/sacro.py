@@ -84,7 +84,7 @@ def _status(release: Mapping[str, Any], facts: Facts) -> tuple[str, str]:
     if release["chosen_by_someone_who_saw_private_data"]:
         return "review", "someone who had seen private data chose that it leaves"
     if release["disclosures"]:
-        return "review", f"tells {', '.join(release['disclosures'])} without noise"
+        return "review", f"discloses {', '.join(release['disclosures'])} without noise"
     if release["epsilon_alone"] == "inf":
         return "review", "no noise is named"
     if release["epsilon_alone"] is None:
