@@ -122,7 +122,7 @@ def ingest(
 
     Into NAME/private/ for a client's data; into public/ for the test set that everybody may see.
 
-    Of DICOM and NIfTI (pip install 'fedsynth[medical]') the pixels are read and nothing else: no header field gets
+    Of DICOM and NIfTI (pip install 'fedsynth\\[medical]') the pixels are read and nothing else: no header field gets
     into any file, which audit --headers checks.
 
     Example: fedsynth ingest photos/ --like public/test.parquet -o clients/hospital-a/private/data.parquet
