@@ -9,7 +9,7 @@ _SIMULATION = "Whole federations"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class ListedCommand:
     """`train-client` is the function `train_client` of the file `train_client.py`.
 
     `subcommands`: its file has a function `group` beside. `at_home`: it works in a participant's own folder, with its
@@ -24,36 +24,36 @@ class Command:
     name_or_path: str | None = None
 
 
-COMMANDS: dict[str, Command] = {
-    "keygen": Command(panel=_CLIENT, at_home=True),
-    "ingest": Command(panel=_CLIENT),
-    "identity": Command(panel=_CLIENT, at_home=True),
-    "train-client": Command(panel=_CLIENT, confidential=True),
-    "encode": Command(panel=_CLIENT, confidential=True),
-    "train-generator": Command(panel=_CLIENT, confidential=True),
-    "synthesize": Command(panel=_CLIENT, confidential=True),
-    "secagg": Command(panel=_CLIENT, at_home=True, subcommands=True),
-    "release": Command(panel=_CLIENT, at_home=True),
-    "budget": Command(panel=_CLIENT, subcommands=True),
-    "sign": Command(panel=_CLIENT, at_home=True),
-    "receipt": Command(panel=_CLIENT, at_home=True, subcommands=True),
-    "init-model": Command(panel=_SERVER),
-    "sample-clients": Command(panel=_SERVER, confidential=True),
-    "aggregate": Command(panel=_SERVER),
-    "decode": Command(panel=_SERVER),
-    "shuffle": Command(panel=_SERVER),
-    "evaluate": Command(panel=_ANYONE),
-    "inspect": Command(panel=_ANYONE),
-    "audit": Command(panel=_ANYONE),
-    "roster": Command(panel=_ANYONE),
-    "verify": Command(panel=_ANYONE),
-    "account": Command(panel=_ANYONE, name_or_path="targets"),
-    "report": Command(panel=_ANYONE),
-    "export": Command(panel=_ANYONE),
-    "partition": Command(panel=_SIMULATION),
-    "run": Command(panel=_SIMULATION, name_or_path="recipe"),
-    "tune": Command(panel=_SIMULATION, at_home=True),
-    "recipe": Command(panel=_SIMULATION, name_or_path="name"),
-    "federate": Command(panel=_SIMULATION, at_home=True, subcommands=True),
-    "batch": Command(panel=_SIMULATION),
+COMMANDS: dict[str, ListedCommand] = {
+    "keygen": ListedCommand(panel=_CLIENT, at_home=True),
+    "ingest": ListedCommand(panel=_CLIENT),
+    "identity": ListedCommand(panel=_CLIENT, at_home=True),
+    "train-client": ListedCommand(panel=_CLIENT, confidential=True),
+    "encode": ListedCommand(panel=_CLIENT, confidential=True),
+    "train-generator": ListedCommand(panel=_CLIENT, confidential=True),
+    "synthesize": ListedCommand(panel=_CLIENT, confidential=True),
+    "secagg": ListedCommand(panel=_CLIENT, at_home=True, subcommands=True),
+    "release": ListedCommand(panel=_CLIENT, at_home=True),
+    "budget": ListedCommand(panel=_CLIENT, subcommands=True),
+    "sign": ListedCommand(panel=_CLIENT, at_home=True),
+    "receipt": ListedCommand(panel=_CLIENT, at_home=True, subcommands=True),
+    "init-model": ListedCommand(panel=_SERVER),
+    "sample-clients": ListedCommand(panel=_SERVER, confidential=True),
+    "aggregate": ListedCommand(panel=_SERVER),
+    "decode": ListedCommand(panel=_SERVER),
+    "shuffle": ListedCommand(panel=_SERVER),
+    "evaluate": ListedCommand(panel=_ANYONE),
+    "inspect": ListedCommand(panel=_ANYONE),
+    "audit": ListedCommand(panel=_ANYONE),
+    "roster": ListedCommand(panel=_ANYONE),
+    "verify": ListedCommand(panel=_ANYONE),
+    "account": ListedCommand(panel=_ANYONE, name_or_path="targets"),
+    "report": ListedCommand(panel=_ANYONE),
+    "export": ListedCommand(panel=_ANYONE),
+    "partition": ListedCommand(panel=_SIMULATION),
+    "run": ListedCommand(panel=_SIMULATION, name_or_path="recipe"),
+    "tune": ListedCommand(panel=_SIMULATION, at_home=True),
+    "recipe": ListedCommand(panel=_SIMULATION, name_or_path="name"),
+    "federate": ListedCommand(panel=_SIMULATION, at_home=True, subcommands=True),
+    "batch": ListedCommand(panel=_SIMULATION),
 }
