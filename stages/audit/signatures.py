@@ -122,10 +122,19 @@ def _check_one(
     file = files.get(name)
     if file is None:
         yield from _check_gone(one, claim, entries)
-    elif roster is not None:
+        return
+    if roster is not None:
         check_signed(one.envelopes, file, roster)
     else:
         check_true(one.envelopes, file, _federation(one.envelopes))
+    # Whether someone who had seen private data let the file leave is the one thing that the file itself cannot say.
+    said, mine = claim["predicate"]["picked"], _recorded(entries or (), name, file.sha256)
+    if mine and said not in {entry.picked for entry in mine}:
+        yield "failure", f"it says {said} of 'picked', where the ledger says {not said}"
+
+
+def _recorded(entries: Sequence[Entry], name: str, sha256: str | None) -> list[Entry]:
+    return [entry for entry in entries if (entry.file, entry.sha256) == (name, sha256)]
 
 
 def _check_gone(one: Seen, claim: Mapping[str, Any], entries: Sequence[Entry] | None) -> Iterator[tuple[Level, str]]:
@@ -135,17 +144,20 @@ def _check_gone(one: Seen, claim: Mapping[str, Any], entries: Sequence[Entry] | 
         yield "unchecked", "the files that envelopes are on"
         return
     name, said = claim["subject"][0]["name"], claim["predicate"]
-    mine = [entry for entry in entries if (entry.file, entry.sha256) == (name, about.sha256)]
+    mine = _recorded(entries, name, about.sha256)
     if not mine:
         yield "failure", f"it is on {name!r}, with bytes that the ledger does not record"
-    elif all(_claimed(entry) != (said["kind"], said["round"], said["disclosures"]) for entry in mine):
+    elif all(_claimed(entry) != tuple(said[of] for of in _CLAIMS) for entry in mine):
         yield "failure", f"it says something else of {name!r} than the ledger"
     else:
         yield "unchecked", "the files that envelopes are on"
 
 
-def _claimed(entry: Entry) -> tuple[str, int | None, list[str]]:
-    return entry.kind, entry.round, entry.disclosures
+_CLAIMS = ("kind", "round", "disclosures", "picked")
+
+
+def _claimed(entry: Entry) -> tuple[str | int | list[str] | None, ...]:
+    return entry.kind, entry.round, entry.disclosures, entry.picked
 
 
 def _check_heads(entries: Sequence[Entry] | None, one: Seen, roster: Roster | None) -> Iterator[tuple[Level, str]]:

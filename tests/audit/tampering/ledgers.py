@@ -80,11 +80,11 @@ def _(run):
     path.write_text("\n".join([first, *(line.replace('"steps":2', '"steps":1') for line in rest)]) + "\n")
 
 
-def _sign(run, file, signer):
+def _sign(run, file, signer, *, picked=False):
     """An envelope on this file in the place of the message's own, and the ledger to it."""
     path = run.path("envelope")
     federation = read_roster(run.root / "public/roster.json").federation
-    said = on_file(file.name, sha256_hex(file.read_bytes()), run.about("message"), federation, picked=False)
+    said = on_file(file.name, sha256_hex(file.read_bytes()), run.about("message"), federation, picked=picked)
     written = write_envelopes(path, tuple(one.signed(signer) for one in said), force=True)
     run.put(path, written.metadata)
 
@@ -97,3 +97,8 @@ def _(run):
 @case("envelopes", "an envelope signed with another key", group="signatures")
 def _(run):
     _sign(run, run.path("message"), bytes(32))
+
+
+@case("envelopes", "an envelope that says of 'picked' something else than the ledger", group="signatures")
+def _(run):
+    _sign(run, run.path("message"), signing_key(run.key, "envelopes"), picked=True)
