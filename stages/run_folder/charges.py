@@ -15,7 +15,7 @@ from artifacts.errors import InputError
 from artifacts.formats import describe
 from artifacts.kinds import KINDS
 from artifacts.ledgers import egress
-from artifacts.places import Place, RunFolder
+from artifacts.places import TERMS, Place, RunFolder
 from stages.privacy.events import PrivacyEvent
 
 
@@ -76,13 +76,19 @@ def _read_place(place: Place, found: Charges) -> None:
         stated = entry.privacy, entry.disclosures
         _charge(where, place.base.name, entry.round, *stated, found, picked=entry.picked)
     entered = {entry.file for entry in entries}
+    # At home only its owner's ledger is there: what came from others is counted as the files say.
+    received = (place.root / TERMS).is_file() and not place.ledger.is_file()
+    if received and files:
+        found.notes.append(f"{place.base} was received: its ledger is where it came from, and the files are counted.")
     for path in files:
         if path.name not in entered:
-            found.notes.append(f"{path} is not in the ledger: run fedsynth audit.")
-            _read_file(path, found)
+            if not received:
+                found.notes.append(f"{path} is not in the ledger: run fedsynth audit.")
+            _read_file(path, found, named=False)
 
 
-def _read_file(path: Path, found: Charges) -> None:
+def _read_file(path: Path, found: Charges, *, named: bool = True) -> None:
+    """`named` by the user, who is then answered that it costs nothing, if it does not."""
     metadata = describe(path).metadata
     if metadata.custody in ("public", "server"):
         found.notes.append(f"{path} is {metadata.custody}: it is no client's file, and is not charged.")
@@ -90,7 +96,8 @@ def _read_file(path: Path, found: Charges) -> None:
     if metadata.custody == "private":
         found.notes.append(f"{path} is private: this is what it would cost if it left.")
     if _is_free(metadata.kind, metadata.privacy, metadata.disclosures):
-        found.notes.append(f"{path} is made from no private data, and costs nothing.")
+        if named:
+            found.notes.append(f"{path} is made from no private data, and costs nothing.")
         return
     who = metadata.client or "server"
     picked = egress.was_picked(metadata)

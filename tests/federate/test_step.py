@@ -20,6 +20,7 @@ from stages.federate.party import Party
 from stages.federate.sealed import address_of, seal
 from stages.federate.step import step
 from stages.recipes.recipe import change, load_recipe
+from stages.run_folder.charges import read_charges
 
 SETTINGS = (
     "init-model.arch=softmax", "init-model.width=null", "init-model.depth=null", "partition.clients=2",
@@ -457,3 +458,13 @@ def test_a_file_that_waits_for_release_keeps_its_task_open(federation, homes):
     assert "waits to be released: fedsynth release" in summary["why"]
     assert not found.parcels("-00-to-server")
     assert list((place / "pending").iterdir())
+
+
+def test_account_at_home_counts_what_was_received_and_blames_nobody(federation):
+    """The ledgers of others are with them: their files are none that somebody forgot to enter."""
+    found = federation(signed=False)
+    found.rounds()
+    notes = {name: read_charges([home]).notes for name, home in found.homes.items()}
+    assert not [note for said in notes.values() for note in said if "run fedsynth audit" in note]
+    assert [note for note in notes["00"] if "server was received" in note]
+    assert len(notes["server"]) == 2, notes["server"]
