@@ -9,7 +9,8 @@
       - kinds: [secagg-keys, secagg-shares, envelope, head]
 
 A file may leave if one rule allows it. Rules read the outbound bytes alone, of this file and of what left before: so
-they cost no ε (privacy contract, rule 16).
+they cost no ε (privacy contract, rule 16). One with limits for `attacks` goes by what attacks found, which saw private
+data: what it lets out has lost its ε.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from artifacts.disclosures import DISCLOSURES
 from artifacts.errors import FedsynthError, InputError
 from artifacts.formats.any_file import Whole
 from artifacts.kinds import KINDS
+from stages.evaluate.attack_report import REACHED
 
-_RULE = {"kinds", "max_bytes", "disclosures", "epsilon"}
+_RULE = {"kinds", "max_bytes", "disclosures", "epsilon", "attacks"}
+Reached = Callable[[], Mapping[str, float] | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,7 @@ class PolicyRule:
     max_bytes: int | None
     disclosures: frozenset[str]
     epsilon: float | None
+    attacks: Mapping[str, float] | None
 
     @classmethod
     def from_mapping(cls, values: Any) -> PolicyRule:
@@ -52,11 +56,13 @@ class PolicyRule:
         costly = sorted(name for name in kinds if KINDS[name].from_data)
         if costly and epsilon is None:
             raise ValueError(f"a rule for {costly[0]} says which epsilon may be reached (.inf: any)")
-        return cls(
-            kinds=kinds, max_bytes=size, disclosures=_words(values, "disclosures", set(DISCLOSURES)), epsilon=epsilon
-        )
+        attacks = _limits(values["attacks"]) if "attacks" in values else None
+        if attacks and costly and epsilon != math.inf:
+            raise ValueError("a rule with limits for attacks, which see private data, leaves no ε: its epsilon is .inf")
+        disclosures = _words(values, "disclosures", set(DISCLOSURES))
+        return cls(kinds=kinds, max_bytes=size, disclosures=disclosures, epsilon=epsilon, attacks=attacks)
 
-    def objection(self, file: Whole, cost: Callable[[], float]) -> str:
+    def objection(self, file: Whole, cost: Callable[[], float], reached: Reached) -> str:
         """Why this rule does not let the file leave; empty if it does. `cost` is asked for last: it takes time."""
         metadata = file.metadata
         if self.max_bytes is not None and file.size > self.max_bytes:
@@ -64,11 +70,23 @@ class PolicyRule:
         extra = sorted(set(metadata.disclosures) - self.disclosures)
         if extra:
             return f"it discloses {', '.join(extra)}"
+        found_out = self._attacked(reached)
+        if found_out:
+            return found_out
         if not KINDS[metadata.kind].from_data or self.epsilon == math.inf:
             return ""
         found = cost()
         # Not «more than»: a cost that is no number passes nowhere.
         return "" if found <= (self.epsilon or 0.0) else f"ε would be {_number(found)}, of {self.epsilon:g} allowed"
+
+    def _attacked(self, reached: Reached) -> str:
+        if self.attacks is None:
+            return ""
+        found = reached()
+        if found is None:
+            return "no report of `evaluate --attack suite` on it is in private/attacks"
+        over = [name for name, most in self.attacks.items() if not found[name] <= most]
+        return "; ".join(f"an attack's {name} is {found[name]:g}, of {self.attacks[name]:g} allowed" for name in over)
 
 
 @dataclass(frozen=True)
@@ -76,13 +94,17 @@ class Policy:
     rules: tuple[PolicyRule, ...]
     delta: float | None
 
-    def judge(self, file: Whole, cost: Callable[[float], float]) -> tuple[int | None, str]:
+    def saw_data(self, number: int | None) -> bool:
+        """Whether the rule of this number decides by attacks, which saw private data."""
+        return number is not None and bool(self.rules[number - 1].attacks)
+
+    def judge(self, file: Whole, cost: Callable[[float], float], reached: Reached) -> tuple[int | None, str]:
         """The number of the rule that lets the file leave, or None and why none does. `cost` is of δ."""
         objections = []
         for number, rule in enumerate(self.rules, start=1):
             if file.metadata.kind not in rule.kinds:
                 continue
-            objection = rule.objection(file, lambda: cost(self.delta or 0.0))
+            objection = rule.objection(file, lambda: cost(self.delta or 0.0), reached)
             if not objection:
                 return number, f"rule {number} allows it"
             objections.append(f"rule {number}: {objection}")
@@ -109,6 +131,16 @@ def read_policy(path: Path) -> Policy:
     except (ValueError, FedsynthError) as error:
         raise InputError(f"{path} is not a policy: {str(error).rstrip('.')}. Nothing leaves until it is.") from error
     return Policy(parsed, delta)
+
+
+def _limits(values: Any) -> dict[str, float]:
+    """The most that each measure may be; without any, a report must be there, whatever it says."""
+    if not isinstance(values, Mapping) or not values.keys() <= set(REACHED):
+        raise ValueError(f"attacks has the keys {', '.join(REACHED)}, or none ({{}}); found {values!r}")
+    for name, most in values.items():
+        if type(most) not in (int, float) or not 0 <= most < math.inf:
+            raise ValueError(f"attacks: {name} must be a number of at least 0, found {most!r}")
+    return dict(values)
 
 
 def _words(values: Mapping[str, Any], name: str, known: set[str]) -> frozenset[str]:

@@ -28,6 +28,7 @@ from artifacts.places import Place, in_pending
 from artifacts.writing import atomic
 from artifacts.writing.scratch import scratch
 from stages.charging.spending import BUDGET, read_budget
+from stages.evaluate import attack_report
 from stages.policy import NO_RULES, Policy, read_policy
 
 _SHEETS = "release"  # in the private folder
@@ -56,7 +57,14 @@ class Waiting:
     @cached_property
     def judged(self) -> tuple[int | None, str]:
         """The number of the rule that lets it leave, and words."""
-        return self.policy.judge(self.file, self._total)
+        return self.policy.judge(
+            self.file, self._total, lambda: attack_report.reached(self.place.private, self.file.sha256)
+        )
+
+    @property
+    def rule_saw_data(self) -> bool:
+        """Whether the rule that lets it leave goes by attacks, which saw private data."""
+        return self.policy.saw_data(self.judged[0])
 
     def described(self) -> dict[str, Any]:
         """What a person should know before saying yes."""
@@ -219,5 +227,6 @@ def _refuse_budget(one: Waiting) -> None:
     if budget is not None:
         raise BudgetError(
             f"the budget of ε {budget.epsilon:g} at δ {budget.delta:g} per {budget.unit} forbids this: chosen by one "
-            f"who has seen private data, {one.path} would cost ∞. Let the rules decide, or someone who has not."
+            f"who has seen private data, or by a rule that goes by attacks, {one.path} would cost ∞. Let rules "
+            "decide that read outbound bytes alone, or someone who has not."
         )

@@ -1,8 +1,8 @@
 """The gate in front of an outbox: what waits in `pending/`, and the log of what was decided about it.
 
 The log is a chained one in the private folder (see `chain`). `held` is entered before a file appears in `pending/`, so
-that whatever was changed or put there by another hand is known; `released` and `rejected` say who decided: the rules of
-the policy, which read the outbound bytes alone, or a person, and whether that person had seen private data.
+that whatever was changed or put there by another hand is known; `released` and `rejected` say who decided, the rules of
+the policy or a person, and whether that person, or an attack that a rule goes by, had seen private data.
 """
 
 from __future__ import annotations

@@ -65,10 +65,9 @@ def release(
         row = one.described() | {"sheets": [str(sheet) for sheet in stage.sheets(one)], "decision": "waiting"}
         rows.append(row)
         if one.judged[0] is not None and not (reject or only_list):
-            row |= {
-                "decision": "released by rule",
-                "out": str(stage.let_out(one, by="rules", seen_private=False, force=force)),
-            }
+            picked = ", picked" if one.rule_saw_data and one.from_data else ""
+            out = stage.let_out(one, by="rules", seen_private=one.rule_saw_data, force=force)
+            row |= {"decision": f"released by rule{picked}", "out": str(out)}
         elif yes or reject:
             row |= _decide(one, approved=yes, seen=seen_private, force=force)
         elif asks:

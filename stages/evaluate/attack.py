@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,21 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.errors import InputError, UsageError
-from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
-from artifacts.metadata import InputRef
 from artifacts.publish import prepare_private
 from artifacts.writing import atomic
 from stages.data.dataset_images import load_dataset
 from stages.data.images import LabelledImages, to_pixels
 from stages.evaluate.accuracy import read_fitting_model
+from stages.evaluate.attack_files import Attacked, other_images, read_attacked, rounded
+from stages.evaluate.attack_suite import LocalWork, Shadows, evaluate_suite
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.randomness import numpy_stream, stream_seed
-from stages.models.file import check_fits, check_images_fit, to_module
-from stages.models.messages import exchanged, read_update
-from stages.nets.params import InputShape
+from stages.models.file import to_module
 from stages.pictures.attack import AttackRow, Shown, attack_picture
-from stages.proxies.file import seen_pixels
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,20 +37,11 @@ if TYPE_CHECKING:
 
 STEPS, TOTAL_VARIATION, RESTARTS = 1000, 1e-3, 2
 _DRAWS = 20  # of noise, and of other images
-_DIGITS = 6
 _NOTE = (
     "An attack that fails proves nothing: a better one may not. One that succeeds proves that the file tells of single "
     "images."
 )
 Pixels = NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class _Target:
-    """A file, the update that it stands for, and a proxy's own images, as one sees them."""
-
-    artifact: TensorArtifact
-    own_images: Pixels | None
 
 
 def evaluate_attack(
@@ -69,6 +56,12 @@ def evaluate_attack(
     attack_steps: int = STEPS,
     total_variation: float = TOTAL_VARIATION,
     restarts: int = RESTARTS,
+    attack: Literal["inverting-gradients", "suite"] = "inverting-gradients",
+    local_steps: int = 1,
+    local_batch: int | None = None,
+    local_rate: float = 0.1,
+    shadow_models: int = 8,
+    shadow_steps: int = 200,
     seed: int = 0,
     picture: Path | None = None,
     device: Device = "auto",
@@ -85,13 +78,26 @@ def evaluate_attack(
             prepare_private(path)
     if not 0 <= total_variation < math.inf:
         raise UsageError(f"--total-variation is a number from 0, found {total_variation:g}.")
+    if attack == "suite":
+        if held_out is None:
+            raise UsageError("--attack suite needs --held-out: images that no client has, to tell members from others.")
+        if picture is not None:
+            raise UsageError("--picture goes with --attack inverting-gradients.")
+        from stages.methods.inverting_gradients import Attack
+
+        return evaluate_suite(
+            model, files, out, against=against, held_out=held_out, images=images, seed=seed, device=device,
+            attack=Attack(attack_steps, total_variation, restarts), force=force, report=report,
+            work=LocalWork(local_steps, local_batch, local_rate),
+            shadows=Shadows(models=shadow_models, steps=shadow_steps, rate=local_rate),
+        )  # fmt: skip
     dataset = load_dataset(against)
     start, shape = read_fitting_model(model, against, dataset)
     content, count = dataset.content, images or len(dataset.content)
     if labels == "known" and count != len(content):
         raise UsageError(f"--labels known: {count} images are looked for, but {against} has {len(content)} labels.")
-    others = None if held_out is None else _others(held_out, shape, count)
-    targets = [_read(path, start) for path in files]
+    others = None if held_out is None else other_images(held_out, shape, count)
+    targets = [read_attacked(path, start) for path in files]
 
     import torch
 
@@ -104,7 +110,7 @@ def evaluate_attack(
     size = (count, shape.channels, shape.height, shape.width)
     given: Tensor | None = torch.from_numpy(content.labels.copy()).to(where)
     soft = labels == "inferred" and count >= shape.num_classes
-    found: list[tuple[_Target, Inverted, Likeness]] = []
+    found: list[tuple[Attacked, Inverted, Likeness]] = []
     for number, target in enumerate(targets):
         update = {name: torch.from_numpy(np.array(part)).to(where) for name, part in target.artifact.tensors.items()}
 
@@ -145,30 +151,6 @@ def evaluate_attack(
     return {"out": str(out), **summary}
 
 
-def _read(path: Path, model: TensorArtifact) -> _Target:
-    """A message or a proxy as the server reads it; a client's own update too, from which neither was made yet."""
-    metadata, _ = tensors_file.read_header(path)
-    if metadata.kind == "proxy":
-        artifact = read_update(path, model)
-        own = seen_pixels(dict(tensors_file.read(path, kind="proxy").tensors))
-        return _Target(artifact, np.clip(own, -1, 1))
-    if metadata.custody != "private":
-        return _Target(read_update(path, model), None)
-    artifact = tensors_file.read(path, kind="update")
-    if InputRef(role="model", kind="model", sha256=model.sha256) not in artifact.metadata.inputs:
-        raise InputError(f"{path} is for another model than {model.path}: its digest is not the one it names.")
-    check_fits(artifact.tensors, exchanged(model), path)
-    return _Target(artifact, None)
-
-
-def _others(path: Path, shape: InputShape, count: int) -> LabelledImages:
-    dataset = load_dataset(path)
-    check_images_fit(path, dataset.metadata, shape)
-    if len(dataset.content) < count:
-        raise InputError(f"{path} holds {len(dataset.content)} images; to compare with, {count} are needed.")
-    return dataset.content
-
-
 def _class_means(labels: NDArray[np.int64], others: LabelledImages) -> Pixels:
     """The mean image of each label's class; of all, where the others have none of it."""
     pixels = to_pixels(others.images)
@@ -190,13 +172,13 @@ def _yardsticks(
         guesses["class_means"] = [_class_means(content.labels, others)]
     found = {name: [likeness(guess, true) for guess in each] for name, each in guesses.items()}
     return {
-        name: {key: _rounded(np.mean([getattr(one, key).mean() for one in each])) for key in ("mse", "psnr", "ssim")}
+        name: {key: rounded(np.mean([getattr(one, key).mean() for one in each])) for key in ("mse", "psnr", "ssim")}
         for name, each in found.items()
     }
 
 
 def _described(
-    target: _Target,
+    target: Attacked,
     result: Inverted,
     alike: Likeness,
     first: TensorArtifact,
@@ -210,10 +192,10 @@ def _described(
         "file": str(artifact.path),
         "kind": artifact.metadata.kind,
         "client": artifact.metadata.client,
-        "cosine_to_first": _rounded(_cosine(artifact, first)),
-        "attack_cosine": _rounded(result.cosine),
+        "cosine_to_first": rounded(_cosine(artifact, first)),
+        "attack_cosine": rounded(result.cosine),
         **_stated(alike, result.images.cpu().numpy(), others),
-        "psnr_best": _rounded(alike.psnr.max()),
+        "psnr_best": rounded(alike.psnr.max()),
     }
     pairs = zip(alike.rows, alike.true_rows, alike.mse, alike.psnr, alike.ssim, strict=True)
     labels = result.labels.tolist()
@@ -222,7 +204,7 @@ def _described(
             "private_row": int(true_row),
             "label": int(content.labels[true_row]),
             "attack_label": labels[row],
-            **{key: _rounded(value) for key, value in (("mse", mse), ("psnr", psnr), ("ssim", ssim))},
+            **{key: rounded(value) for key, value in (("mse", mse), ("psnr", psnr), ("ssim", ssim))},
         }
         for row, true_row, mse, psnr, ssim in pairs
     ]
@@ -236,7 +218,7 @@ def _stated(alike: Likeness, images: Pixels, others: LabelledImages | None) -> d
     """Means over the pairs, and how many are nearer to their private image than to any other."""
     from stages.methods.inverting_gradients import mean_squares
 
-    stated: dict[str, Any] = {key: _rounded(getattr(alike, key).mean()) for key in ("mse", "psnr", "ssim")}
+    stated: dict[str, Any] = {key: rounded(getattr(alike, key).mean()) for key in ("mse", "psnr", "ssim")}
     if others is not None:
         beside = mean_squares(images[alike.rows], to_pixels(others.images)).min(axis=1)
         stated["identified"] = int((alike.mse < beside).sum())
@@ -250,14 +232,14 @@ def _cosine(one: TensorArtifact, other: TensorArtifact) -> float:
     return float(a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-300))
 
 
-def _note(owner: str | None, targets: Sequence[_Target]) -> str:
+def _note(owner: str | None, targets: Sequence[Attacked]) -> str:
     foreign = any(owner is not None and target.artifact.metadata.client != owner for target in targets)
     return _NOTE + (f" The images are of client {owner}, some of the files are not." if foreign else "")
 
 
 def _rows(
     summary: dict[str, Any],
-    found: Sequence[tuple[_Target, Inverted, Likeness]],
+    found: Sequence[tuple[Attacked, Inverted, Likeness]],
     content: LabelledImages,
     others: LabelledImages | None,
 ) -> list[AttackRow]:
@@ -286,7 +268,3 @@ def _placed(images: Pixels, alike: Likeness, columns: int) -> Shown:
     pairs = zip(alike.rows, alike.true_rows, alike.psnr, strict=True)
     places = {int(column): (images[row], f"{psnr:.1f} dB") for row, column, psnr in pairs}
     return [places.get(column, (None, "")) for column in range(columns)]
-
-
-def _rounded(value: float | np.floating[Any]) -> float:
-    return float(f"{float(value):.{_DIGITS}g}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -30,6 +30,12 @@ _STABLE = (0.01**2, 0.03**2)  # its constants, for pixels in 0…1 (Wang et al. 
 
 Pixels = NDArray[np.float64]
 Images = NDArray[np.floating[Any]]
+
+
+class WeightChange(Protocol):
+    """What images with their labels, as probabilities, do to the weights: start minus end."""
+
+    def __call__(self, module: nn.Module, images: Tensor, labels: Tensor, *, graph: bool) -> list[Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -57,9 +63,12 @@ def inverted(
     attack: Attack,
     generator: torch.Generator,
     report: Callable[[int, int, float], None],
+    change: WeightChange | None = None,
+    prior: Callable[[Tensor], Tensor] | None = None,
 ) -> Inverted:
     """Images of `size` [n, c, h, w], the best of some restarts by the cost, which sees no true image.
 
+    `change` is what images do to the weights, one gradient unless given; `prior` is added to the cost of images.
     `labels` [n] are given, or found as soft labels along with the images. Raises `ValueError` where the update points
     nowhere.
     """
@@ -77,7 +86,9 @@ def inverted(
         optimiser = torch.optim.Adam(variables, lr=_RATE)
         for step in range(attack.steps):
             wanted = torch.softmax(free, 1) if labels is None else one_hot(labels, classes)
-            cost, slopes = cost_and_slopes(module, angle, images, wanted, variables, attack.total_variation)
+            cost, slopes = cost_and_slopes(
+                module, angle, images, wanted, variables, attack.total_variation, change=change, prior=prior
+            )
             images.grad = slopes[0].sign()
             if labels is None:
                 free.grad = slopes[1]
@@ -88,9 +99,10 @@ def inverted(
                 images.clamp_(-1, 1)
             report(restart * attack.steps + step + 1, attack.restarts * attack.steps, cost)
         wanted = torch.softmax(free.detach(), 1) if labels is None else one_hot(labels, classes)
-        parts = gradient(module, images.detach(), wanted, graph=False)
+        parts = (change or gradient)(module, images.detach(), wanted, graph=False)
         cosine = 1 - float(angle.distance(flat(parts))[0])
         cost = 1 - cosine + attack.total_variation * float(total_variation(images.detach()))
+        cost += 0.0 if prior is None else float(prior(images.detach()))
         if best is None or cost < best[0]:
             best = cost, Inverted(images.detach().clone(), wanted.argmax(1), cosine)
     assert best is not None  # there is at least one restart
@@ -104,14 +116,17 @@ def cost_and_slopes(
     labels: Tensor,
     variables: list[Tensor],
     weight: float,
+    *,
+    change: WeightChange | None = None,
+    prior: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[float, list[Tensor]]:
-    """1 − cos + weight · TV, and how it changes with each of `variables`, the images first."""
-    parts = gradient(module, images, labels, graph=True)
+    """1 − cos + weight · TV + prior, and how it changes with each of `variables`, the images first."""
+    parts = (change or gradient)(module, images, labels, graph=True)
     distance, slope = angle.distance(flat(parts))
     slopes = list(torch.autograd.grad(parts, variables, shaped(slope, parts)))
-    prior = total_variation(images)
-    slopes[0] = slopes[0] + weight * torch.autograd.grad(prior, images)[0]
-    return float(distance) + weight * float(prior.detach()), slopes
+    beside = weight * total_variation(images) + (0.0 if prior is None else prior(images))
+    slopes[0] = slopes[0] + torch.autograd.grad(beside, images)[0]
+    return float(distance) + float(beside.detach()), slopes
 
 
 def gradient(module: nn.Module, images: Tensor, labels: Tensor, *, graph: bool) -> list[Tensor]:

@@ -147,7 +147,7 @@ def test_refusals(fedsynth, attacked, finished_run, tmp_path):
         ([model, update, *how, *against, "--total-variation", "nan"], 2, "--total-variation is a number from 0"),
         ([model, update, *how, *against, "--held-out", data, "--images", "3"], 3, "to compare with, 3 are needed"),
         ([model, update, *how, *against, "--span", "2"], 2, "--span goes with"),
-        ([model, test, *against], 2, "--against goes with `evaluate MODEL FILE… --attack inverting-gradients`"),
+        ([model, test, *against], 2, "--against goes with `evaluate MODEL FILE… --attack inverting-gradients|suite`"),
         ([model, update, "--attack", "guessing", *against], 2, "inverting-gradients"),
         ([model, update, *how, *against, "--matching", small], 2, "are two measurements"),
     ]

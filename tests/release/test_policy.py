@@ -1,5 +1,7 @@
 """Rules: what leaves without a person, and policies that let nothing out because they are not understood."""
 
+import json
+
 import pytest
 
 from artifacts.errors import InputError
@@ -69,7 +71,10 @@ def test_the_first_of_several_rules(client, message, fedsynth_json):
         "rules:\n  - kinds: [message]\n    epsilon: 8\n", "delta: 2.0\nrules: []\n", "delta: 1e-5\nrules: []\n",
         "rules:\n  - kinds: [head]\n    max_bytes: 0\n", "rules:\n  - kinds: [head]\n    max_bytes: true\n",
         "rules:\n  - kinds: [head]\n    disclosures: [everything]\n", "rules:\n  - kinds: head\n",
-        "rules:\n  - kinds: [head]\n    note: hello\n", "rules: !!python/object/apply:os.system ['true']\n",
+        "rules:\n  - kinds: [head]\n    note: hello\n", "rules:\n  - kinds: [head]\n    attacks: [auc]\n",
+        "rules:\n  - kinds: [head]\n    attacks: {auc: .nan}\n", "rules:\n  - kinds: [head]\n    attacks: {ssim: 1}\n",
+        "delta: 1.0e-5\nrules:\n  - kinds: [message]\n    epsilon: 8\n    attacks: {identified: 0}\n",
+        "rules: !!python/object/apply:os.system ['true']\n",
     ],
 )  # fmt: skip
 def test_a_policy_that_is_not_understood_lets_nothing_out(client, message, fedsynth, text):
@@ -97,3 +102,52 @@ def test_files_from_no_data_need_no_epsilon(client, forge, fedsynth_json):
     about = {"custody": "outbound", "client": "00", "round": 1}
     forge.write_tensors(client.outbox("keys.safetensors"), tensors, kind="secagg-keys", **about)
     assert decided(fedsynth_json, client) == [("released by rule", "rule 1 allows it")]
+
+
+ATTACKED = MESSAGES + "    attacks: {limits}\n"
+
+
+def reported(client, message, *rows, name="a.json", attack="suite"):
+    from hashlib import sha256
+
+    folder = client.root / "private/attacks"
+    folder.mkdir(exist_ok=True)
+    digest = sha256(message.read_bytes()).hexdigest()
+    report = {"attack": attack, "rows": [{"sha256": digest, **row} for row in rows]}
+    (folder / name).write_text(json.dumps(report))
+
+
+def test_a_rule_may_ask_for_a_report_of_attacks(client, message, fedsynth_json):
+    """Whatever it says: whether there is one is no function of private data, and the file keeps its ε."""
+    client.rules(ATTACKED.format(limits="{}"))
+    missing = "rule 1: no report of `evaluate --attack suite` on it is in private/attacks"
+    assert decided(fedsynth_json, client, "--list") == [("waiting", missing)]
+    (client.root / "private/attacks").mkdir()
+    (client.root / "private/attacks/a.json").write_text('{"attack": "suite", "rows": [{"sha256": "' + "0" * 64 + '"}]}')
+    (client.root / "private/attacks/b.json").write_text("[")
+    reported(client, message, {"identified": 9}, name="c.json", attack="inverting-gradients")
+    assert decided(fedsynth_json, client, "--list") == [("waiting", missing)]
+    reported(client, message, {"identified": 9})
+    assert decided(fedsynth_json, client) == [("released by rule", "rule 1 allows it")]
+    assert not client.entries()[0].picked
+
+
+def test_what_leaves_by_limits_of_attacks_has_no_epsilon(client, message, fedsynth_json):
+    client.rules(ATTACKED.format(limits="{identified: 1, auc: 0.7}"))
+    reported(client, message, {"identified": 1, "auc": 0.5, "psnr": 90.0}, {"auc": 0.8})
+    over = "rule 1: an attack's auc is 0.8, of 0.7 allowed"
+    assert decided(fedsynth_json, client, "--list") == [("waiting", over)]
+    reported(client, message, {"identified": 1, "auc": "nan"})
+    assert "an attack's auc is inf" in decided(fedsynth_json, client, "--list")[0][1]
+    reported(client, message, {"identified": 1, "auc": 0.7})
+    assert decided(fedsynth_json, client) == [("released by rule, picked", "rule 1 allows it")]
+    assert client.entries()[0].picked
+
+
+def test_under_a_budget_no_rule_that_goes_by_attacks_releases(client, message, fedsynth):
+    client.rules(ATTACKED.format(limits="{identified: 1}"))
+    (client.root / "private/budget.yaml").write_text("unit: record\nepsilon: 3\ndelta: 1.0e-5\n")
+    reported(client, message, {"identified": 0})
+    code, _, err = fedsynth("release", client.root)
+    assert (code, "by a rule that goes by attacks" in " ".join(err.split())) == (4, True), err
+    assert client.entries() == [] and message.exists()

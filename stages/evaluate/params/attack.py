@@ -10,6 +10,9 @@ from stages.evaluate.measurement import DEVICE, HELD_OUT, PICTURE, SEED, Measure
 
 
 def _table(summary: Mapping[str, Any]) -> Shown:
+    if summary["attack"] == "suite":
+        yield from _suite(summary)
+        return
     beside = summary["held_out"] is not None
     rows = []
     for found in summary["files"]:
@@ -31,6 +34,32 @@ def _table(summary: Mapping[str, Any]) -> Shown:
     yield summary["note"]
 
 
+def _suite(summary: Mapping[str, Any]) -> Shown:
+    def spelled(row: Mapping[str, Any]) -> list[str]:
+        name = row["file"].rpartition("/")[2].removesuffix(".safetensors").removesuffix(".parquet")
+        numbers = [f"{row[key]:{form}}" if key in row else "" for key, form in (("psnr", ".1f"), ("ssim", ".2f"))]
+        found = [str(row.get("identified", "")), f"{row['auc']:.3f}" if "auc" in row else ""]
+        low, high = row.get("tpr_interval", (0, 0))
+        rate = f"{row['tpr']:.3f} ({low:.3f} … {high:.3f})" if "tpr" in row else ""
+        if "wrong" in row:
+            rate = f"{row['wrong']:.0%} of labels wrong, by guess {row['wrong_by_guess']:.0%}"
+        return [name, row["attack"], *numbers, *found, rate]
+
+    yield Table(
+        ["file", "attack", "PSNR", "SSIM", "identified", "AUC", "TPR at 0.1% FPR (95%)"],
+        [spelled(row) for row in summary["rows"]],
+    )
+    for best in summary["best"]:
+        yield f"{best['file'].rpartition('/')[2]}: best attack is {best['attack']}."
+    yield (
+        f"{summary['num_private']} private images, {summary['held_out']:,} others; {summary['images']} looked for, "
+        f"labels known, {summary['restarts']} × {summary['attack_steps']} steps, {summary['local_steps']} local steps."
+    )
+    if summary["held_out"] < 1000:
+        yield "With fewer than 1,000 others a rate of 0.1% is one of none: the threshold is the highest of the others."
+    yield summary["note"]
+
+
 def _alike(found: Mapping[str, Any], beside: bool) -> list[str]:
     spelled = [f"{found['mse']:.4f}", f"{found['psnr']:.1f}", f"{found['ssim']:.2f}"]
     return [*spelled, *([str(found.get("identified", ""))] if beside else [])]
@@ -39,14 +68,15 @@ def _alike(found: Mapping[str, Any], beside: bool) -> list[str]:
 MEASUREMENT = Measurement(
     place=10,
     subject="MODEL FILE…",
-    form="MODEL FILE… --attack inverting-gradients",
+    form="MODEL FILE… --attack inverting-gradients|suite",
     chosen_by="attack",
     function="stages.evaluate.attack:evaluate_attack",
     needs={"against": "the images that the attack is measured by"},
     options=(
         Option(
-            name="attack", type=str, selects=True, choices=("inverting-gradients",),
-            text="Images from updates, messages or proxies (Geiping et al. 2020).",
+            name="attack", type=str, choices=("inverting-gradients", "suite"),
+            text="inverting-gradients: images from updates, messages or proxies (Geiping et al. 2020). suite: every "
+            "attack that fits a file or synthetic set, and membership in the model, in one table.",
         ),
         Option(
             name="against", type=Path, metavar="DATA", text="The private images that the update was trained on."
@@ -64,6 +94,14 @@ MEASUREMENT = Measurement(
             name="total_variation", type=float, text="Weight of the smoothness of images (default 0.001)."
         ),
         Option(name="restarts", type=int, least=1, text="The one with the lowest cost counts (default 2)."),
+        Option(
+            name="local_steps", type=int, least=1,
+            text="suite: the client's steps, as the attacker knows them; above 1 they are unrolled (default 1).",
+        ),
+        Option(name="local_batch", type=int, least=1, text="suite: images of each of these steps (default all)."),
+        Option(name="local_rate", type=float, text="suite: their step size, and that of shadow models (default 0.1)."),
+        Option(name="shadow_models", type=int, least=0, text="suite: models trained for LiRA, 0 for none (default 8)."),
+        Option(name="shadow_steps", type=int, least=1, text="suite: steps of each of them (default 200)."),
         HELD_OUT,
         SEED,
         PICTURE,
@@ -74,6 +112,9 @@ MEASUREMENT = Measurement(
 
     Example: fedsynth evaluate model-0000.safetensors private/update-0001.safetensors outbox/proxy-0001.safetensors
     --attack inverting-gradients --against private/data.parquet -o private/attack.json --picture private/attack.png
+
+    Example: fedsynth evaluate model-0000.safetensors outbox/message-0001.safetensors --attack suite
+    --against private/data.parquet --held-out public/test.parquet -o private/attacks.json
     """,
     table=_table,
 )  # fmt: skip
