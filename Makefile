@@ -19,7 +19,7 @@ EVERYTHING := $(VENV)/.everything
 FINISHED := $(VENV)/.finished
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-slow test-anywhere test-faults test-versions test-exports test-trackers fuzz check bench clean FORCE
+.PHONY: help setup demo docs test test-slow test-anywhere test-faults test-versions test-exports test-trackers fuzz check bench reproduce clean FORCE
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F '|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -119,6 +119,9 @@ $(DOCS)/.installed: pyproject.toml
 
 bench: setup ## measure against peers and write docs/benchmarks.md (within the hour; goes on where it stopped; ONLY=name)
 	$(BIN)/python benchmarks/run.py $(if $(ONLY),--only $(ONLY))
+
+reproduce: setup ## run what shows the papers' claims, write docs/results.md (hours; goes on where it stopped; ONLY=paper/entry)
+	$(BIN)/python reproduce/run.py $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove the virtual environment, caches and runs
 	rm -rf $(VENV) $(FUZZ) $(DOCS) $(EXPORTS) $(SACRO) $(TRACKERS) build/site runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

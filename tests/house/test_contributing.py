@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 TREE = re.search(r"\n    fedsynth_cli/.*?\n\n", TEXT, re.DOTALL).group(0)
 NAMED = sorted(set(re.findall(r"`((?:stages|artifacts)\.[a-zA-Z_.]+)`", TEXT)))
-_TOP = {"fedsynth_cli", "stages", "artifacts", "tests"}
+_TOP = {"fedsynth_cli", "stages", "artifacts", "reproduce", "tests"}
 
 
 def rooms():
