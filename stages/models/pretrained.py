@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -70,8 +71,25 @@ def fill_from(module: nn.Module, path: Path, *, shape_of_head: str = "classifier
                 )
             del found[name]
             left.append(name)
+        else:
+            found[name] = _numbers(found[name], own[name], name, path)
     load(module, found)
     return Filled(sha256_hex(content), left, origin)
+
+
+def _numbers(tensor: Tensor, own: Tensor, name: str, path: Path) -> Tensor:
+    """The tensor as the network holds it: plain numbers, all of them finite in its type."""
+    import torch
+
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_complex() != own.is_complex():
+        raise InputError(
+            f"{path} does not fit the network: tensor {name!r} is {tensor.layout} of {tensor.dtype}, the network's is "
+            f"plain {own.dtype}."
+        )
+    numbers = tensor.to(own.dtype)
+    if not numbers.isfinite().all():
+        raise InputError(f"{path} does not fit the network: tensor {name!r} holds NaN or infinity as {own.dtype}.")
+    return numbers
 
 
 def _origin(content: bytes, path: Path) -> Metadata | None:
@@ -103,10 +121,17 @@ def _state_dict(content: bytes, path: Path) -> dict[str, Tensor]:
             loaded = load(content)
         else:
             # Only tensors and plain containers: any other pickle is refused before it could run.
-            loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except (*_WRONG, SafetensorError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path} is no file of weights: {reason}. Nothing in it was run.") from error
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except SafetensorError as error:
+        raise InputError(f"{path} is no safetensors file: {error}. Nothing in it was run.") from error
+    except _WRONG as error:
+        # torch's own sentence recommends loading it with weights_only=False, which would run it.
+        raise InputError(
+            f"{path} is no state dict of torch's: it is damaged, or holds more than tensors in plain containers. Nothing "
+            "in it was run. Save the network's state_dict() alone, or a safetensors file."
+        ) from error
     if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
         loaded = loaded["state_dict"]
     is_state = isinstance(loaded, Mapping) and all(

@@ -107,6 +107,7 @@ def test_what_is_no_state_dict_of_the_network_is_refused(write, said, make, tmp_
     write(path)
     (code, _, err), model = make("--arch", NET, "--weights", path)
     assert code == 3 and said in err and str(path) in err
+    assert "weights_only" not in err and "Warning" not in err, "no advice to run what is in it"
     assert not model.exists() and not (tmp_path / "exploded").exists()
 
 
@@ -115,6 +116,24 @@ def test_a_tensor_of_another_shape_is_named(make, torchvisions, tmp_path):
     torch.save({**torchvisions.state_dict(), "features.0.0.weight": torch.ones(16, 3, 5, 5)}, path)
     (code, _, err), _ = make("--arch", NET, "--weights", path)
     assert code == 3 and "'trunk.features.0.0.weight' has the shape [16, 3, 5, 5]" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda tensor: tensor * float("nan"), "holds NaN or infinity as torch.float32"),
+        (lambda tensor: tensor.double() + 1e300, "holds NaN or infinity as torch.float32"),
+        (lambda tensor: tensor.to(torch.complex64), "is torch.strided of torch.complex64"),
+        (lambda tensor: tensor.to_sparse(), "is torch.sparse_coo of torch.float32"),
+    ],
+)
+def test_a_tensor_that_no_model_can_hold_is_named(change, said, make, torchvisions, tmp_path):
+    path = tmp_path / "odd.pth"
+    whole = torchvisions.state_dict()
+    torch.save({**whole, "features.0.0.weight": change(whole["features.0.0.weight"])}, path)
+    (code, _, err), model = make("--arch", NET, "--weights", path)
+    assert code == 3 and f"tensor 'trunk.features.0.0.weight' {said}" in err
+    assert not model.exists()
 
 
 def test_only_what_is_not_frozen_is_trained_and_sent(make, split, fedsynth, weights):
