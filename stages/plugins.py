@@ -26,6 +26,7 @@ from artifacts import limits
 from artifacts.errors import InputError, UsageError
 from stages import registry
 from stages.hyperparameters import PluginRecord, Variants
+from stages.nets.torchvision_door import opened_for
 
 VARIABLE = "FEDSYNTH_PLUGINS"
 _NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -203,6 +204,8 @@ def _joined(name: str, record: PluginRecord, sources: list[tuple[str, Path, byte
     plugin = Plugin(name, record, modules, members)
     if error is not None:
         _forget(plugin)
+        if opened_for(error):
+            return _joined(name, record, sources)
         raise InputError(f"the plug-in {name} cannot be loaded: {type(error).__name__}: {error}.") from error
     if not members:
         _forget(plugin)

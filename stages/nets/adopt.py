@@ -26,6 +26,8 @@ def adopt(module: nn.Module, shape: InputShape) -> nn.Module:
     """
     if not isinstance(module, nn.Module):
         raise ValueError(f"build must return a torch.nn.Module, found {type(module).__name__}")
+    if any(isinstance(layer, torch.jit.ScriptModule) for layer in module.modules()):
+        raise ValueError("a scripted module takes no weights from outside: return the one that it was made from")
     if not any(True for _ in module.parameters()):
         raise ValueError("the network has no parameters: there is nothing to train")
     _settle(module, shape)
@@ -94,7 +96,9 @@ def try_forward(module: nn.Module, shape: InputShape) -> None:
     except (RuntimeError, TypeError, IndexError, AssertionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         wanted = f"{shape.channels}×{shape.height}×{shape.width}"
-        raise ValueError(f"the network does not take two images of {wanted}: {reason}") from error
+        odd = [n for n, w in module.named_parameters() if w.is_floating_point() and w.dtype != images.dtype]
+        remedy = f". Its parameter {odd[0]} is not of the type of the images: make it float32" if odd else ""
+        raise ValueError(f"the network does not take two images of {wanted}: {reason.rstrip('.')}{remedy}") from error
     finally:
         module.train(was_training)
         for layer in dropouts:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from stages.nets.adopt import adopt, try_forward
 from stages.nets.params import InitialWeights, InputShape, Network
 from stages.nets.state import freeze, load
+from stages.nets.torchvision_door import opened_for
 
 
 def skeleton(params: Network, shape: InputShape) -> nn.Module:
@@ -66,8 +67,7 @@ def build(params: Network, shape: InputShape) -> nn.Module:
 def new_network(params: Network, shape: InputShape, seed: int) -> nn.Module:
     """The network on the CPU with its first weights, by the scheme that it names; the same for the same seed."""
     if params.initial_weights == "module":
-        with _seeded(seed):
-            module = _built(params, shape)
+        module = _built(params, shape, seed)
         try_forward(module, shape)
         return module
     net = build(params, shape)
@@ -85,13 +85,16 @@ def _made(params: Network, shape: InputShape) -> nn.Module:
     return adopt(module, shape) if params.initial_weights == "module" else module
 
 
-def _built(params: Network, shape: InputShape) -> nn.Module:
+def _built(params: Network, shape: InputShape, seed: int) -> nn.Module:
     """Somebody else's module. Whatever goes wrong in their code is said in a sentence."""
     try:
-        return _made(params, shape)
+        with _seeded(seed):
+            return _made(params, shape)
     except ValueError:
         raise
     except (Exception, SystemExit) as error:
+        if opened_for(error):
+            return _built(params, shape, seed)  # from the seed again: some of it may have been drawn already
         reason = (str(error) or "no reason given").splitlines()[0].rstrip(".")
         raise ValueError(f"its build fails: {type(error).__name__}: {reason}") from error
 

@@ -22,6 +22,7 @@ from typing import Any
 # Two threads that find torchvision broken at once must not declare the operators twice. Re-entrant, because
 # `diffusers` comes through `torchvision`.
 _lock = threading.RLock()
+_MISSING = "torchvision::nms"
 
 
 def torchvision() -> ModuleType:
@@ -32,11 +33,24 @@ def torchvision() -> ModuleType:
         except RuntimeError as error:
             # Only after torchvision itself has failed in this way do we know that its C++ part is not there:
             # declared beforehand, the schemas would collide with those of a C++ part that does load.
-            if "torchvision::nms" not in str(error):
+            if _MISSING not in str(error):
                 raise
         _forget_half_imported()
         _declare_operators()
         return importlib.import_module("torchvision")
+
+
+def opened_for(error: BaseException) -> bool:
+    """Whether somebody else's code failed at `import torchvision` as said above, which now works: run it again."""
+    with _lock:
+        if (
+            not isinstance(error, RuntimeError)
+            or _MISSING not in str(error)
+            or _declare_operators.cache_info().currsize
+        ):
+            return False
+        torchvision()
+        return True
 
 
 def diffusers() -> ModuleType:

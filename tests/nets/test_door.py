@@ -87,6 +87,50 @@ print(torchvision().healthy, hasattr(torch.ops.torchvision, "nms"))
     assert fresh(code, tmp_path).splitlines() == ["compiled with different CUDA False", "True False"]
 
 
+OWN = """
+from dataclasses import dataclass
+from typing import Literal
+from stages.hyperparameters import hyper
+from stages.nets.params import Network
+from stages.registry import NETWORKS
+{above}
+
+@NETWORKS.register
+@dataclass(frozen=True, kw_only=True)
+class Own(Network):
+    arch: Literal["own"] = hyper("own", "own")
+
+    @staticmethod
+    def build(shape):
+        from torch import nn
+        first = nn.Linear(16, 8)
+        {within}
+        return nn.Sequential(nn.Flatten(), first, torchvision.ops.Permute([0, 1]), nn.Linear(8, 3))
+"""
+
+
+@pytest.mark.parametrize(
+    "places", [("", "import torchvision"), pytest.param(("import torchvision", "pass"), marks=pytest.mark.slow)]
+)
+def test_a_plugin_may_import_torchvision_by_itself(places, tmp_path):
+    """At its top or within `build`; the first weights are those of the seed, whether or not the import failed first."""
+    (tmp_path / "own.py").write_text(OWN.format(above=places[0], within=places[1]))
+    code = f"""
+import torch
+from stages.plugins import using
+from stages.registry import NETWORKS
+from stages.nets.build import new_network
+from stages.nets.params import InputShape
+with using([{str(tmp_path / "own.py")!r}]):
+    params = NETWORKS.from_mapping({{"arch": "own"}})
+    shape = InputShape(channels=1, height=4, width=4, num_classes=3)
+    a, b = (new_network(params, shape, 5).state_dict() for _ in range(2))
+torch.manual_seed(5)
+print(all(torch.equal(a[n], b[n]) for n in a), torch.equal(a["1.weight"], torch.nn.Linear(16, 8).weight))
+"""
+    assert fresh(code) == "True True"
+
+
 def guests_of(source: str) -> set[str]:
     """The packages among `GUESTS` that a source imports, by statement or by name."""
     names: list[str] = []

@@ -108,6 +108,14 @@ def raising(error):
             changed(lambda self, x: Plain.forward(self, x if self.training else nn.functional.dropout(x, 0.5))),
             "draws from torch's global random state",
         ),
+        (
+            lambda: Plain().double(),
+            "dtype.*[^.]. Its parameter first.weight is not of the type of the images: make it float32",
+        ),
+        (
+            lambda: nn.Sequential(nn.Flatten(), torch.jit.script(nn.Linear(16, 3))),
+            "return the one that it was made from",
+        ),
         (raising(KeyError("oops")), "its build fails: KeyError: 'oops'"),
         (raising(SystemExit(0)), "its build fails: SystemExit: 0"),
         (nn.Linear, "its build fails: TypeError: .*missing"),
