@@ -129,8 +129,8 @@ def _state_dict(content: bytes, path: Path) -> dict[str, Tensor]:
     except _WRONG as error:
         # torch's own sentence recommends loading it with weights_only=False, which would run it.
         raise InputError(
-            f"{path} is no state dict of torch's: it is damaged, or holds more than tensors in plain containers. Nothing "
-            "in it was run. Save the network's state_dict() alone, or a safetensors file."
+            f"{path} is no state dict of torch's: it is damaged, or holds more than tensors in plain containers. "
+            "Nothing in it was run. Save the network's state_dict() alone, or a safetensors file."
         ) from error
     if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
         loaded = loaded["state_dict"]
