@@ -15,7 +15,7 @@ from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare
 from stages.charging.client_training import PrivateRound, check_network
-from stages.charging.private_training import check_unit, inherited_events, refuse_repetition, with_noise
+from stages.charging.private_training import check_unit, inherited_events, of_others, refuse_repetition, with_noise
 from stages.charging.spending import key_of
 from stages.data.dataset_images import describe_dataset, joined, joined_for, load_described
 from stages.data.schema import require_fixed
@@ -254,7 +254,11 @@ def _round(
     if private is None:
         if not _is_finite(result.update, result.state):
             result = _unmoved(result, mine)
-        about = replace(about, counts={"num_examples": len(labels), "local_steps": result.num_steps})
+        events, disclosed = of_others([dataset.metadata for dataset in described])
+        about = replace(
+            about, counts={"num_examples": len(labels), "local_steps": result.num_steps}, privacy=events,
+            disclosures=disclosed,
+        )  # fmt: skip
     else:
         # Noise covers the gradients of parameters; of a buffer nothing leaves, whatever a network did with it.
         covered = trained(module)

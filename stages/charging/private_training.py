@@ -11,7 +11,7 @@ from artifacts.formats.dataset_file import has_units
 from artifacts.metadata import Metadata
 from stages.charging.spending import Spending, context_of, record_event
 from stages.methods.params.record_privacy import RecordPrivacy, RoundPrivacy
-from stages.privacy.events import PrivacyEvent
+from stages.privacy.events import PrivacyEvent, distinct
 
 if TYPE_CHECKING:
     from stages.methods.private_gradients import SecretStreams
@@ -76,6 +76,21 @@ def inherited_events(paths: Sequence[Path], sources: Sequence[Metadata]) -> list
             )
         events += [PrivacyEvent.from_json(event) for event in metadata.privacy]
     return events
+
+
+def of_others(sources: Sequence[Metadata]) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+    """Events and disclosures of an update that no noise covers yet, from images of fedsynth's that were ingested.
+
+    They were made from records that are not this client's to protect: noise that comes later, for the client, does not
+    cover them (privacy contract, rule 30). What the server dealt out has left at its own price; what the client drew
+    from its own generator is its own.
+    """
+    brought = [metadata for metadata in sources if metadata.stage == "ingest"]
+    events = distinct(PrivacyEvent.from_json(event) for metadata in brought for event in metadata.privacy)
+    disclosed = {word for metadata in brought for word in metadata.disclosures}
+    if not events and not disclosed:
+        return (), ()
+    return tuple(event.to_json() for event in events), tuple(sorted({"update", *disclosed}))
 
 
 def check_unit(params: RecordPrivacy, paths: Sequence[Path], sources: Sequence[Metadata]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from artifacts.disclosures import COUNTS
 from artifacts.errors import InputError
 from artifacts.formats import tensors_file
 from artifacts.formats.safetensors_layout import TensorSpec
@@ -50,6 +51,21 @@ def check_claims(path: Path, metadata: Metadata, model: TensorArtifact, *, kinds
         raise InputError(f"{path} is of round {metadata.round}, but {model.path} begins round {round}.")
     if InputRef(role="model", kind="model", sha256=model.sha256) not in metadata.inputs:
         raise InputError(f"{path} is for another model than {model.path}: its digest is not the one it names.")
+
+
+def is_noised(metadata: Metadata) -> bool:
+    """Whether noise covers an update; it may have events that came with images, and be bare itself."""
+    return bool(metadata.privacy) and "update" not in metadata.disclosures
+
+
+def refuse_brought(path: Path, metadata: Metadata) -> None:
+    """Noise for whole clients covers an update alone, not what images that the client was given cost or disclose."""
+    of_its_own = COUNTS | KINDS[metadata.kind].always_discloses | {"update"}
+    if metadata.privacy or not of_its_own >= set(metadata.disclosures):
+        raise InputError(
+            f"{path} was trained on images that fedsynth made and that were ingested: noise for whole clients does not "
+            "cover what these cost or disclose. Train without them."
+        )
 
 
 def carries_share(metadata: Metadata) -> bool:

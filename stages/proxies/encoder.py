@@ -32,6 +32,7 @@ from stages.methods.params.encoding import DeltaEncoding
 from stages.methods.params.public_images import PublicImages
 from stages.methods.params.tofu import TofuEncoding
 from stages.models.file import network_of, read_fitting, read_model, round_of, to_module
+from stages.models.messages import is_noised
 from stages.nets.params import InputShape, Network
 from stages.proxies.file import carried, seen_pixels, sent_averages, sent_pixels
 
@@ -196,7 +197,7 @@ def _about(
     secret: Key,
 ) -> Metadata:
     round = round_of(model) + 1
-    private = bool(change.metadata.privacy)
+    private = is_noised(change.metadata)
     # Images that began as those of an earlier proxy bring with them what it cost, and what it disclosed without noise.
     events, stated = list(change.metadata.privacy), set(change.metadata.disclosures)
     if before is not None:

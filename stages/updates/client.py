@@ -27,6 +27,7 @@ from stages.execution.progress import Summary
 from stages.execution.versions import versions
 from stages.methods.params.encoding import DeltaEncoding, Encoder, StateEncoding
 from stages.models.file import check_fits, read_model, round_of
+from stages.models.messages import is_noised, refuse_brought
 
 
 def encode_update(
@@ -59,6 +60,7 @@ def encode_update(
     if params.noise_multiplier is not None:
         if made.private:
             raise UsageError(f"{update} is private for records already; --noise-multiplier protects whole clients.")
+        refuse_brought(update, made.change.metadata)
         inputs = (lineage.by_digest(made.start, "model"), lineage.by_digest(made.change, "update"))
         bounds = Bounds(params, made.start, before, tensors)
         tensors, events = add_share(tensors, bounds, params, replace(metadata, inputs=inputs), made.key, [update])
@@ -137,7 +139,7 @@ class Outgoing:
     @property
     def private(self) -> bool:
         """Whether it was trained under record-level DP."""
-        return bool(self.change.metadata.privacy)
+        return is_noised(self.change.metadata)
 
     def described(
         self,

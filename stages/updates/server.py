@@ -30,7 +30,17 @@ from stages.execution.progress import Report, Summary, silent
 from stages.methods.params.aggregation import Averaging, DpMeanRule, ServerStep
 from stages.methods.params.client_privacy import NEXT_CLIP
 from stages.models.file import check_fits, read_fitting, read_model, round_of
-from stages.models.messages import STATES, UPDATES, check_claims, exchanged, made_by, read_update, refuse_one_share
+from stages.models.messages import (
+    STATES,
+    UPDATES,
+    check_claims,
+    exchanged,
+    is_noised,
+    made_by,
+    read_update,
+    refuse_brought,
+    refuse_one_share,
+)
 from stages.models.next_model import events_of, for_clients, record_participants, recording, with_past
 from stages.nets.params import network_params
 from stages.verify import check_same, require_signed
@@ -182,8 +192,9 @@ def _gather_sum(ordered: Sequence[Path], model: TensorArtifact, bounds: Bounds, 
     gathered = _Gathered(total)
     for number, path in enumerate(ordered, start=1):
         message = read_update(path, model)
-        if message.metadata.privacy:
+        if is_noised(message.metadata):
             raise InputError(f"{path} carries noise of its own: average it with --rule mean.")
+        refuse_brought(path, message.metadata)
         bounded = bounds.apply(message.tensors)
         for name, change in bounded.items():
             total[name] += change

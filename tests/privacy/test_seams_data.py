@@ -227,6 +227,34 @@ def test_noised_images_bring_their_events_with_them(client, tmp_path, fedsynth):
     assert mine[0] in client.events(client.train(data=[again]))
 
 
+@pytest.mark.parametrize("noise", [{}, {"noise_multiplier": 1.0, "sampling_rate": 0.5}])
+def test_noise_for_clients_does_not_cover_images_of_others(client, tmp_path, fedsynth, noise):
+    """Ingested and trained on without noise: what they cost and disclose goes with the update, and cannot be noised."""
+    brought, again = synthetic(client, fedsynth, **noise), client.private("again.parquet")
+    ingest(str(brought), again, reading=Reading(), like=public_copy(client, tmp_path))
+    plain = {"noise_multiplier": None, "sampling_rate": None, "delta": None}
+    update, out = client.train(data=[again], **plain), client.base / "outbox/message-0001.safetensors"
+    mine, about = dataset_file.read_metadata(brought), tensors_file.read(update).metadata
+    assert about.privacy == mine.privacy
+    assert set(about.disclosures) == {"update", *mine.disclosures}
+    words = ["encode", client.model, update, "-o", out, "--clip-norm", 1]
+    code, _, err = fedsynth(*words, "--noise-multiplier", 1, "--least-clients", 1)
+    assert (code, "noise for whole clients does not " in err) == (3, True), err
+    assert not out.exists()
+    assert fedsynth(*words)[0] == 0
+    sent = tensors_file.read(out).metadata
+    assert (sent.privacy, set(sent.disclosures)) == (mine.privacy, {"update", *mine.disclosures})
+    model = tmp_path / "server/outbox/model-0001.safetensors"
+    settle(tmp_path / "server/private/server.key", keys.Key(bytes(range(32))), force=False)
+    dp_mean = ["--rule", "dp-mean", "--clip-norm", 1, "--noise-multiplier", 1, "--sampling-rate", 0.5, "--clients", 4]
+    code, _, err = fedsynth("aggregate", client.model, out, "-o", model, *dp_mean)
+    assert (code, "noise for whole clients does not " in err) == (3, True), err
+    assert not model.exists()
+    assert fedsynth("aggregate", client.model, out, "-o", model)[0] == 0
+    made = tensors_file.read(model).metadata
+    assert (made.privacy, set(made.disclosures)) == (mine.privacy, {"update", *mine.disclosures})
+
+
 def public_copy(client, tmp_path):
     return client.write(
         tmp_path / "public/like.parquet", client.digits.take(np.arange(20)), custody="public", client=None
