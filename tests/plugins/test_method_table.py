@@ -31,6 +31,7 @@ def test_a_few_rows(table, check):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # ten methods on a ResNet-50: a minute, or ten beside other work
 @pytest.mark.parametrize("number", range(31))
 def test_each_row(table, check, number):
     check([list(table.NETWORKS)[number]])
