@@ -231,7 +231,7 @@ class Variants(Generic[H]):
 
     def words_of(self, declared: type) -> tuple[str, ...]:
         """The values of the key that choose this member."""
-        return get_args(_hints(declared)[self.key])
+        return _words_of(declared, self.key)
 
     def having(self, fact: str) -> list[str]:
         """The words of the members of which this class attribute is true."""
@@ -291,6 +291,11 @@ def _by_name(values: Any) -> dict[str, Any]:
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         raise ValueError(f"parameters must be a mapping of names to values, found {values!r}")
     return {name.replace("-", "_"): value for name, value in values.items()}
+
+
+@cache  # an audit asks for every file
+def _words_of(declared: type, key: str) -> tuple[str, ...]:
+    return get_args(_hints(declared)[key])
 
 
 @cache

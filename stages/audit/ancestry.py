@@ -6,6 +6,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from artifacts.formats.safetensors_layout import TensorSpec
 from artifacts.identity.commitments import commit
 from artifacts.identity.keys import Key
 from artifacts.kinds import KINDS
@@ -76,8 +77,8 @@ class Ancestry:
             yield from _mismatches(metadata, opened, name)
             yield from self._check_salt(metadata, reference, opened, name)
             if reference.role in KINDS and seen.tensors is not None and metadata.kind in _WEIGHTS:
-                mine, theirs = ({s.name: s.shape for s in specs} for specs in (seen.tensors.specs, opened.specs))
-                if mine != theirs:
+                both = (seen.tensors.specs, opened.specs)
+                if both[0] != both[1] and _shapes(both[0]) != _shapes(both[1]):
                     yield f"{name} has other tensors than the file"
             return
         other = self.shelf.misplaced(self.key, reference)
@@ -122,6 +123,10 @@ class Ancestry:
 
     def _is_given(self, digest: str) -> bool:
         return self.given is None or digest in self.given.paths or digest in self.received
+
+
+def _shapes(specs: tuple[TensorSpec, ...]) -> dict[str, tuple[int, ...]]:
+    return {spec.name: spec.shape for spec in specs}
 
 
 def _mismatches(metadata: Metadata, opened: Kept, name: str) -> Iterator[str]:

@@ -160,7 +160,7 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
         brought = given.events if given is not None else set()
         shown = ShownNoise.read(spending.path, secret, ancestry.shelf, brought)
     sent.without_noise |= any(entry.picked for entry in own)
-    private = _private_pictures(snapshot, secret)
+    private, home = _private_pictures(snapshot, secret), place.key
     for one in seen:
         _count(one, sent)
         mine = entries.get(one.path.name, []) if snapshot.has_records else None
@@ -183,7 +183,7 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
                 )
             if (needed := common.rounds.needs(one)) is not None:
                 result.needs("tensors", one.path, needed)
-            for check, what in common.rounds.check(one, secret, place.key):
+            for check, what in common.rounds.check(one, secret, home):
                 fail(check, one.path, what)
         except Exception as error:
             add_error(error, "params", one.path, result)

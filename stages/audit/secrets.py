@@ -65,10 +65,14 @@ class Watch:
         flat = values.reshape(-1) if self._parts else values[:0]
         # A share of 255 in half precision is off by an eighth, once it is multiplied out.
         near = max(1e-3, 128 * float(np.finfo(flat.dtype).eps)) if flat.dtype.kind == "f" else 1e-3
+        wide = flat.astype(np.promote_types(flat.dtype, np.float32), copy=False)
         for scale in (1, 255):
-            scaled = flat[(flat >= 0) & (flat <= 255 / scale)].astype(np.float64) * scale
-            whole = np.rint(scaled)
-            self._search_parts(whole[np.abs(scaled - whole) <= near].astype(np.uint8).tobytes())
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no byte
+                scaled = wide * wide.dtype.type(scale) if scale > 1 else wide
+                few = scaled[np.abs(scaled - np.rint(scaled)) <= near]
+            data = np.rint(few[(few >= 0) & (few <= 255)]).astype(np.uint8).tobytes()
+            if len(data) >= _PART and self._has_word(data):
+                self._search_parts(data)
 
     def _search(self, data: bytes) -> None:
         if any(seed in data for seed in self._seeds):
