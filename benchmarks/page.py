@@ -12,7 +12,7 @@ _HEAD = """# What it costs
 Written by `make bench` from its own measurements: change a benchmark in `benchmarks/`, not this page. Ratios are ours
 by theirs, the median over turns that both sides took one after the other, in brackets the middle half of the turns;
 below 1 is faster or smaller than the peer. `python benchmarks/run.py --only NAME` runs one of them, `--full` with
-larger sizes.
+larger sizes. Every turn is in `benchmarks/measured/`. At a load above 2 both sides waited for others: look at ratios.
 """
 _COLUMNS = ("what", "ours", "against", "theirs", "ratio", "goal")
 
@@ -53,7 +53,7 @@ def cells(row: Mapping[str, Any]) -> tuple[str, str, str]:
 def _section(result: Result, name_machine: bool) -> str:
     lines = [f"## {result['title']} (`{result['name']}`)", result["about"], ""]
     if "rows" not in result:
-        return "\n".join([*lines, "Not run.", ""])
+        return "\n".join([*lines, f"Not run yet: `python benchmarks/run.py --only {result['name']}`.", ""])
     if result["rows"]:
         lines += [_line(_COLUMNS), _line(["---"] * len(_COLUMNS)), *map(_row, result["rows"]), ""]
     else:

@@ -1,7 +1,7 @@
 """Measure fedsynth against its peers, side by side, and write docs/benchmarks.md from what was measured.
 
-Each benchmark runs in a process of its own. What has been measured on this machine is kept and not measured again, so
-that a run that was stopped goes on where it was.
+Each benchmark runs in a process of its own. What has been measured on this machine is kept in benchmarks/measured, turn
+by turn, and not measured again, so that a run that was stopped goes on where it was; the page is made of that alone.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ NAMES = (
     "tofu_encoding", "tofu_files", "tofu_baselines", "federation", "many_clients", "fashion_accuracy",
     "fashion_fedssyn", "fashion_surrogates", "together", "dp_fedsam",
 )  # fmt: skip
+MEASURED = ROOT / "benchmarks" / "measured"
 _PACKAGES = ("fedsynth", "torch", "numpy", "safetensors")
 _WIDTHS = (62, 31, 18, 11, 7, 13, 12)
 
@@ -46,20 +47,21 @@ def main(words: list[str] | None = None) -> int:
         elif not _in_new_process(name, options.size, kept, options.work, machine):
             failed.append(name)
     if options.size != "smoke":
-        _write_page(options.results, options.page)
+        text, left = written(options.results)
+        options.page.write_text(text)
+        print(f"written: {options.page}{'; not run yet: ' if left else ''}{', '.join(left)}")
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
         return 1
     return 0
 
 
-def _write_page(kept: Path, target: Path) -> None:
-    """All benchmarks; of one that has not been measured, that it was not run."""
+def written(kept: Path = MEASURED) -> tuple[str, list[str]]:
+    """The page about all benchmarks, from what was measured, and which of them were not run yet."""
     files = {name: kept / f"{name}.json" for name in NAMES}
     measured = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
-    target.write_text(page.page([measured.get(name) or _described(name) for name in NAMES]))
-    left = [name for name in NAMES if name not in measured]
-    print(f"written: {target}{'; not run: ' if left else ''}{', '.join(left)}")
+    text = page.page([measured.get(name) or _described(name) for name in NAMES])
+    return text, [name for name in NAMES if name not in measured]
 
 
 def _described(name: str) -> dict[str, Any]:
@@ -74,13 +76,14 @@ def _options(words: list[str] | None) -> argparse.Namespace:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--full", action="store_const", const="full", dest="size", help="larger sizes, more seeds: hours")
     size.add_argument("--smoke", action="store_const", const="smoke", dest="size", help="does it run; writes no page")
-    parser.add_argument("--results", type=Path, help="where measurements are kept (runs/bench)")
+    parser.add_argument("--results", type=Path, help="where measurements are kept (benchmarks/measured)")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md", help="the page to write")
     scratch = Path(tempfile.gettempdir())
     parser.add_argument("--work", type=Path, default=scratch, help="scratch folder, on the disk to be measured (5 GB)")
     parser.set_defaults(size="usual")
     options = parser.parse_args(words)
-    options.results = options.results or ROOT / "runs" / ("bench-smoke" if options.size == "smoke" else "bench")
+    smoke = options.size == "smoke"
+    options.results = options.results or (ROOT / "runs" / "bench-smoke" if smoke else MEASURED)
     return options
 
 

@@ -76,6 +76,11 @@ def test_all_are_tested(benchmark):
     assert sorted(NAMES + WITH_SERVERS) == sorted(benchmark("run").NAMES)
 
 
+def test_no_figure_of_the_page_is_typed_by_hand(benchmark):
+    text, _ = benchmark("run").written()
+    assert (ROOT / "docs/benchmarks.md").read_text() == text
+
+
 @pytest.fixture
 def measured(benchmark, monkeypatch, tmp_path):
     """`run.py` with two benchmarks that say how often they were run, in this process; returns how, and the page."""
@@ -117,7 +122,10 @@ def measured(benchmark, monkeypatch, tmp_path):
 def test_what_was_measured_is_kept_and_a_failure_does_not_end_the_rest(measured):
     call, turns, page = measured
     assert call() == 1 and turns == {"one": 1, "two": 1}
-    assert "## The title of two (`two`)\nWhat it is about.\n\nNot run.\n" in page.read_text()
+    assert (
+        "## The title of two (`two`)\nWhat it is about.\n\nNot run yet: `python benchmarks/run.py --only two`.\n"
+        in page.read_text()
+    )
     assert "| what usual | 1.50 s |" in page.read_text()
     assert call() == 0 and turns == {"one": 1, "two": 2}
     assert call() == 0 and turns == {"one": 1, "two": 2}, "all kept"
