@@ -28,7 +28,7 @@ NAMES = (
     "rounds", "artifact_files", "audit_speed", "aggregate_memory", "streamed_memory", "command_start",
     "private_generator_step", "clipped_gradient", "plugin_layers", "sam_step", "surrogate_step", "secure_aggregation",
     "tofu_encoding", "tofu_files", "tofu_baselines", "federation", "many_clients", "fashion_accuracy",
-    "fashion_fedssyn", "fashion_surrogates", "together", "dp_fedsam",
+    "fashion_fedssyn", "fashion_surrogates", "private_sets", "together", "dp_fedsam",
 )  # fmt: skip
 MEASURED = ROOT / "benchmarks" / "measured"
 _PACKAGES = ("fedsynth", "torch", "numpy", "safetensors")

@@ -28,6 +28,7 @@ from stages.methods.surrogate_nets import (
     Weights,
     distance,
     gradient,
+    last_layers,
     loss_and_gradient,
     mean_loss,
     start_weights,
@@ -75,7 +76,7 @@ def approximate(
         start.images, rate=params.image_rate, momentum=params.image_momentum, descent=params.image_descent
     )
     groups: list[int | None] = list(start.classes()) if params.match == "class" else [None]
-    own = start_weights(module)
+    own, names = start_weights(module), last_layers(module, params.last_layers)
     looks = Looks(real_gradient, own, groups)
     for walk in range(params.trajectories):
         origin = weights = own if beginning is None else beginning()
@@ -92,7 +93,9 @@ def approximate(
                 targets = {group: GradientTarget(real, params) for group, real in found.items()}
                 for access in some:
                     for _ in range(params.image_steps):
-                        _step(module, descent, start.labels, weights, transformation, targets, params.micro_batch)
+                        _step(
+                            module, descent, start.labels, weights, transformation, targets, names, params.micro_batch
+                        )
                     report(access, params.accesses)
             for _ in range(params.model_steps if point + 1 < params.points else 0):
                 seen = drawn_transformation(params.augmentations, generator)(descent.images.detach())
@@ -109,12 +112,13 @@ def _step(
     weights: Weights,
     transformation: Transformation,
     targets: Mapping[int | None, GradientTarget],
+    names: Sequence[str],
     micro_batch: int | None,
 ) -> None:
     """One of the R_b steps of the images towards one real gradient (Eq. 9), or one of each class."""
     if micro_batch is not None and len(labels) > micro_batch:
         images = descent.images.detach()
-        descent.step(*_slope_in_pieces(module, images, labels, weights, transformation, targets, micro_batch))
+        descent.step(*_slope_in_pieces(module, images, labels, weights, transformation, targets, names, micro_batch))
         return
     seen = LabelledSet(transformation(descent.images), labels)
     loss = torch.zeros((), device=labels.device)
@@ -122,7 +126,7 @@ def _step(
     slopes: list[Tensor] = []
     for group, target in targets.items():
         batch = seen if group is None else seen.of_class(group)
-        mine = gradient(module, weights, batch, graph=True)
+        mine = gradient(module, weights, batch, graph=True, names=names)
         away, slope = target.distance(mine)
         loss = loss + away
         found += mine.values()
@@ -137,6 +141,7 @@ def _slope_in_pieces(
     weights: Weights,
     transformation: Transformation,
     targets: Mapping[int | None, GradientTarget],
+    names: Sequence[str],
     micro_batch: int,
 ) -> tuple[Tensor, Tensor]:
     """The distance and its slope, with the graph of `micro_batch` images in memory at a time.
@@ -148,11 +153,11 @@ def _slope_in_pieces(
     for group, target in targets.items():
         mine = (torch.ones_like(labels) if group is None else labels == group).nonzero().flatten()
         whole = LabelledSet(transformation(images[mine]), labels[mine])
-        away, slopes = target.distance(gradient(module, weights, whole, micro_batch=micro_batch))
+        away, slopes = target.distance(gradient(module, weights, whole, micro_batch=micro_batch, names=names))
         loss = loss + away
         for rows in mine.split(micro_batch):
             some = images[rows].requires_grad_()
-            part = gradient(module, weights, LabelledSet(transformation(some), labels[rows]), graph=True)
+            part = gradient(module, weights, LabelledSet(transformation(some), labels[rows]), graph=True, names=names)
             share = len(rows) / len(mine)
             slope[rows] += torch.autograd.grad(list(part.values()), [some], [share * one for one in slopes])[0]
     return loss, slope
@@ -235,10 +240,11 @@ class BatchGradient:
         batch_size: int,
         generator: torch.Generator,
         *,
+        names: Sequence[str] | None = None,
         micro_batch: int | None = None,
     ) -> None:
         self._module, self._data, self._size, self._generator = module, data, batch_size, generator
-        self._micro_batch = micro_batch
+        self._names, self._micro_batch = names, micro_batch
         self._groups: dict[int | None, Tensor] = {None: torch.arange(len(data), device=data.labels.device)}
         self._known: dict[int | None, list[tuple[Weights, Weights]]] = {}
 
@@ -262,14 +268,15 @@ class BatchGradient:
     def _gradient(self, point: Point, rows: Tensor) -> Weights:
         batch = self._data.take(rows)
         seen = LabelledSet(point.transformation(batch.images), batch.labels)
-        return gradient(self._module, point.weights, seen, micro_batch=self._micro_batch)
+        return gradient(self._module, point.weights, seen, micro_batch=self._micro_batch, names=self._names)
 
 
 class NoisyGradient:
     """Algorithm 2: ∇L̃(w, D), a Poisson sample's clipped gradients, summed, noised once, divided by the expected size.
 
     The algorithm prints the noise inside the sum over the batch, √B times too much; one draw is meant. With `units`,
-    which says whose each row is, people are drawn, and the sum of a person's gradients is clipped.
+    which says whose each row is, people are drawn, and the sum of a person's gradients is clipped. With `names` the
+    gradient of these weights is all that is looked at, clipped and noised: fewer coordinates, so less noise in all.
     """
 
     def __init__(
@@ -281,8 +288,10 @@ class NoisyGradient:
         mechanism: GaussianMechanism,
         streams: SecretStreams,
         units: Tensor | None = None,
+        names: Sequence[str] | None = None,
         micro_batch: int | None = None,
     ) -> None:
+        self._names = names
         self._loss, self._data, self._rate, self._units = example_loss(module), data, sampling_rate, units
         self._mechanism, self._streams, self._micro_batch = mechanism, streams, micro_batch
 
@@ -293,9 +302,15 @@ class NoisyGradient:
         data = self._data
         drawn_rows, people = self._streams.sample(point.access, self._rate, len(data), self._units)
         rows = drawn_rows.to(data.labels.device)
+        names = point.weights if self._names is None else self._names
+        still = {name: weight for name, weight in point.weights.items() if name not in names}
+
+        def loss(own: Weights, image: Tensor, label: Tensor) -> Tensor:
+            return self._loss({**still, **own}, image, label)
+
         return noisy_gradient(
-            self._loss,
-            point.weights,
+            loss,
+            {name: point.weights[name] for name in names},
             (point.transformation(data.images[rows]), data.labels[rows]),
             mechanism=self._mechanism,
             noise=self._streams.noise.at(point.access),

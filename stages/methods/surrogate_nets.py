@@ -60,6 +60,17 @@ def start_weights(module: nn.Module) -> Weights:
     return {name: weight.detach().clone() for name, weight in trained(module).items()}
 
 
+def last_layers(module: nn.Module, number: int | None) -> list[str]:
+    """The trained parameters of the last so many layers that have any, by name; of all of them where it is None.
+
+    Which layer is the last is a matter of the order in which the network names them: a classifier's comes last.
+    """
+    names = list(trained(module))
+    layers = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
+    kept = set(layers if number is None else layers[-number:])
+    return [name for name in names if name.rpartition(".")[0] in kept]
+
+
 def applied(module: nn.Module, weights: Mapping[str, Tensor], images: Tensor) -> Any:
     with plain_attention():
         return called(module, weights, images)
@@ -81,9 +92,13 @@ def gradient(
     *,
     graph: bool = False,
     micro_batch: int | None = None,
+    names: Sequence[str] | None = None,
 ) -> Weights:
-    """∇_w of the mean loss of the batch. With `graph` it can itself be differentiated, with respect to the images."""
-    return loss_and_gradient(module, weights, batch, graph=graph, micro_batch=micro_batch)[1]
+    """∇_w of the mean loss of the batch, of all weights or of those `names`.
+
+    With `graph` it can itself be differentiated, with respect to the images.
+    """
+    return loss_and_gradient(module, weights, batch, graph=graph, micro_batch=micro_batch, names=names)[1]
 
 
 def loss_and_gradient(
@@ -93,19 +108,21 @@ def loss_and_gradient(
     *,
     graph: bool = False,
     micro_batch: int | None = None,
+    names: Sequence[str] | None = None,
 ) -> tuple[Tensor, Weights]:
     """With `micro_batch` the sum over pieces of the batch, which has no graph: it would hold all of them."""
     if micro_batch is not None and len(batch) > micro_batch:
-        total, sums = torch.zeros((), device=batch.labels.device), {n: torch.zeros_like(w) for n, w in weights.items()}
+        total = torch.zeros((), device=batch.labels.device)
+        sums = {name: torch.zeros_like(weights[name]) for name in (weights if names is None else names)}
         for rows in pieces(len(batch), micro_batch):
             part = batch.take(rows)
             share = len(part) / len(batch)
-            value, found = loss_and_gradient(module, weights, part)
+            value, found = loss_and_gradient(module, weights, part, names=names)
             total = total + share * value
             sums = {name: sums[name].add_(found[name], alpha=share) for name in sums}
         return total, sums
-    leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
-    loss = mean_loss(module, leaves, batch)
+    leaves = {name: weights[name].detach().requires_grad_() for name in (weights if names is None else names)}
+    loss = mean_loss(module, {**weights, **leaves}, batch)
     found = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values()), create_graph=graph), strict=True))
     return loss.detach(), found
 

@@ -35,7 +35,14 @@ class MadeBy(TypedDict):
     arithmetic: str | None
 
 
-def check_claims(path: Path, metadata: Metadata, model: TensorArtifact, *, kinds: tuple[str, ...] = UPDATES) -> None:
+def check_claims(
+    path: Path,
+    metadata: Metadata,
+    model: TensorArtifact,
+    *,
+    kinds: tuple[str, ...] = UPDATES,
+    any_model: bool = False,
+) -> None:
     """Kind, round and model are those of this round, by what the header says, and its parameters are declared."""
     check_params(path, metadata)
     if metadata.kind not in kinds:
@@ -49,7 +56,7 @@ def check_claims(path: Path, metadata: Metadata, model: TensorArtifact, *, kinds
     round = round_of(model) + 1
     if metadata.round != round:
         raise InputError(f"{path} is of round {metadata.round}, but {model.path} begins round {round}.")
-    if InputRef(role="model", kind="model", sha256=model.sha256) not in metadata.inputs:
+    if not any_model and InputRef(role="model", kind="model", sha256=model.sha256) not in metadata.inputs:
         raise InputError(f"{path} is for another model than {model.path}: its digest is not the one it names.")
 
 

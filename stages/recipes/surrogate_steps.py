@@ -21,8 +21,9 @@ def surrogate_step(recipe: Recipe, client: str, round: int, last: int | None, da
     if len(data) != 1:
         raise UsageError(f"recipe {recipe.name}: a surrogate is made of the client's own data: synthetic must be none.")
     params = recipe.section("encode")
-    if isinstance(params.get("classes"), Mapping):
-        params["classes"] = _classes_of(recipe, client, params["classes"])
+    for name in ("classes", "network"):
+        if isinstance(params.get(name), Mapping):
+            params[name] = _of_client(recipe, client, name, params[name])
     if recipe.section("aggregate").get("weights") == "examples":
         params["tell_examples"] = True
     kept = params.get("init") == "previous" and last is not None
@@ -41,12 +42,12 @@ def surrogate_step(recipe: Recipe, client: str, round: int, last: int | None, da
     )
 
 
-def _classes_of(recipe: Recipe, client: str, lists: Mapping[Any, Any]) -> str:
-    """The public list of a client's classes, where the recipe gives each its own: `classes: {"00": "3,7", …}`."""
-    by_name = {str(name): value for name, value in lists.items()}
+def _of_client(recipe: Recipe, client: str, name: str, values: Mapping[Any, Any]) -> str:
+    """A client's public list of classes, or its network, where the recipe gives each its own: `{"00": "3,7", …}`."""
+    by_name = {str(key): value for key, value in values.items()}
     if client not in by_name:
         raise UsageError(
-            f"recipe {recipe.name}: encode.classes names {', '.join(by_name) or 'nobody'}, but not client {client!r}."
+            f"recipe {recipe.name}: encode.{name} names {', '.join(by_name) or 'nobody'}, but not client {client!r}."
         )
     found = by_name[client]
     return ",".join(map(str, found)) if isinstance(found, list) else str(found)

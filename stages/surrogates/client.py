@@ -39,6 +39,7 @@ from stages.methods.params.fedlap import FedLapEncoding
 from stages.methods.params.surrogates import SurrogateSet
 from stages.models.file import check_images_fit, network_of, read_model, round_of, to_module
 from stages.nets.params import InputShape, Network
+from stages.surrogates.own_network import own_network
 from stages.surrogates.private import PrivateSurrogate
 from stages.surrogates.start import balanced_labels, first_images, public_classes, read_previous
 
@@ -79,6 +80,8 @@ def encode_surrogate(
         raise InputError(f"{model} is private: a surrogate that names it would tell its digest. Encode for another.")
     round = round_of(start) + 1
     network, shape = network_of(start.metadata, model)
+    own = params.network if isinstance(params, FedLapEncoding) else None
+    network = network if own is None else own_network(own)
     described = describe_dataset(data)
     if params.is_private:
         require_fixed([data], [described.metadata])
@@ -99,7 +102,7 @@ def encode_surrogate(
     planned = [record_event(params, params.accesses).to_json()] if params.is_private else []
     refuse_uncovered(key, planned, metadata.disclosures, [data])
     private = None
-    module: Any = to_module(start, where)
+    module: Any = to_module(start, where) if own is None else _fresh(network, shape, where)
     ways = _check_network(params, module, network, shape)
     if params.is_private:
         sources = [data, *([before.path] if before is not None else [])]
@@ -141,6 +144,16 @@ def encode_surrogate(
         "disclosures": list(metadata.disclosures),
         **({"example_gradients": ways} if ways else {}),
     }
+
+
+def _fresh(network: Network, shape: InputShape, where: torch.device) -> nn.Module:
+    """A network of the client's own; the weights that count are drawn for each walk."""
+    from stages.nets.build import new_network
+
+    try:
+        return new_network(network, shape, 0).to(where)
+    except ValueError as error:
+        raise UsageError(f"--network {network.arch}: {error}.") from error
 
 
 def _about(
@@ -260,7 +273,7 @@ def _match(
 
     from stages.data.device_images import DeviceImages
     from stages.methods import feddm, fedlap
-    from stages.methods.surrogate_nets import Examples, LabelledSet
+    from stages.methods.surrogate_nets import Examples, LabelledSet, last_layers
 
     where = next(module.parameters()).device
 
@@ -289,10 +302,13 @@ def _match(
     assert isinstance(params, FedLapEncoding)
     rate = params.rate(round)
     real = (
-        fedlap.BatchGradient(module, data, params.batch_size, generator("batches"), micro_batch=params.micro_batch)
+        fedlap.BatchGradient(
+            module, data, params.batch_size, generator("batches"), names=last_layers(module, params.last_layers),
+            micro_batch=params.micro_batch,
+        )
         if private is None
         else private.gradient(module, data, units)
-    )
+    )  # fmt: skip
     matched = fedlap.approximate(
         module, start, real, params=params, rate=rate, generator=generator("augmentation"), report=tell,
         beginning=_beginnings(network, shape, seed_of, where) if params.begin == "fresh" else None,

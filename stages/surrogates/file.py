@@ -26,9 +26,12 @@ def read_surrogate(
     rule: str | None = None,
     images_per_class: int | None = None,
 ) -> TensorArtifact:
-    """A set for this model, of the method that `rule` names, no larger than agreed; None: of any, of any size."""
+    """A set for this model, of the method that `rule` names, no larger than agreed; None: of any, of any size.
+
+    One that was matched at fresh weights is for any model.
+    """
     metadata, specs = tensors_file.read_header(path)
-    check_claims(path, metadata, model, kinds=("surrogate",))
+    check_claims(path, metadata, model, kinds=("surrogate",), any_model=metadata.params.get("begin") == "fresh")
     if rule is not None and metadata.method != rule:
         raise InputError(f"{path} is a surrogate of {metadata.method}; this is --rule {rule}.")
     _check_sizes(path, {spec.name: spec.shape for spec in specs}, len(model.tensors), shape, images_per_class)

@@ -14,6 +14,7 @@ from artifacts.metadata import Metadata
 from stages.charging.private_training import mechanism_of, secret_streams, training_context
 from stages.charging.spending import Spending, record_event, reserve
 from stages.methods.params.feddm import FedDmEncoding
+from stages.methods.params.fedlap import FedLapEncoding
 from stages.methods.params.surrogates import SurrogateSet
 from stages.nets.params import InputShape
 from stages.privacy.events import PrivacyEvent, distinct, output_digest
@@ -58,12 +59,14 @@ class PrivateSurrogate:
 
     def gradient(self, module: Net, data: Examples, units: Tensor | None) -> NoisyGradient:
         from stages.methods.fedlap import NoisyGradient
+        from stages.methods.surrogate_nets import last_layers
 
-        assert self.params.sampling_rate is not None  # checked
+        assert self.params.sampling_rate is not None and isinstance(self.params, FedLapEncoding)  # checked
         return NoisyGradient(
             module,
             data,
             units=units,
+            names=last_layers(module, self.params.last_layers),
             sampling_rate=self.params.sampling_rate,
             mechanism=mechanism_of(self.params, self.params.batch_size),
             streams=secret_streams(self.spending),
@@ -100,6 +103,9 @@ def _dimension(params: SurrogateSet, module: Net, shape: InputShape) -> int:
         from stages.methods.feddm import embedded_size
 
         return shape.num_classes * (embedded_size(module) + 1)
+    from stages.methods.surrogate_nets import last_layers
     from stages.nets.state import trained
 
-    return sum(weight.numel() for weight in trained(module).values())
+    assert isinstance(params, FedLapEncoding)
+    weights = trained(module)
+    return sum(weights[name].numel() for name in last_layers(module, params.last_layers))

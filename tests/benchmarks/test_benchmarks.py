@@ -13,12 +13,12 @@ NAMES = (
     "rounds", "artifact_files", "audit_speed", "aggregate_memory", "streamed_memory", "command_start",
     "private_generator_step", "clipped_gradient", "plugin_layers", "sam_step", "surrogate_step", "secure_aggregation",
     "tofu_encoding", "tofu_files", "tofu_baselines", "fashion_accuracy", "fashion_fedssyn", "fashion_surrogates",
-    "together", "dp_fedsam",
+    "private_sets", "together", "dp_fedsam",
 )  # fmt: skip
 # Several seconds each, even in their smallest form.
 LONG = {
     "surrogate_step", "private_generator_step", "tofu_files", "tofu_encoding", "fashion_surrogates", "fashion_fedssyn",
-    "fashion_accuracy", "command_start", "rounds", "streamed_memory",
+    "fashion_accuracy", "command_start", "rounds", "streamed_memory", "private_sets",
 }  # fmt: skip
 # A SuperLink with its nodes, and Ray: half a minute each.
 WITH_SERVERS = ("federation", "many_clients")

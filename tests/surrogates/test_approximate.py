@@ -9,7 +9,7 @@ import stages.methods.fedlap as fedlap
 from stages.methods.augmentation import drawn_transformation
 from stages.methods.fedlap import BatchGradient, Point, approximate, calibrated_radius, layer_norms
 from stages.methods.params.fedlap import FedLapEncoding
-from stages.methods.surrogate_nets import LabelledSet, start_weights
+from stages.methods.surrogate_nets import LabelledSet, start_weights, stepped
 
 RATE, MOMENTUM = 0.4, 0.5
 
@@ -108,6 +108,48 @@ def test_it_is_algorithm_1(
     assert params.accesses == trajectories * points * batches
     early = radius < 1
     assert (len(slow.accesses) < params.accesses) == early, "the numbers of those not made stay unused"
+
+
+@pytest.mark.parametrize("micro_batch", [None, 2])
+@pytest.mark.parametrize(("arch", "layers", "kept"), [("mlp", 1, 2), ("convnet", 1, 2), ("convnet", 2, 4)])
+def test_of_some_last_layers_only_their_gradients_are_matched(
+    arch, layers, kept, micro_batch, net, some, slow_gradient, slow_distance
+):
+    module, data, start = net(arch), some(10), some(6, seed=4)
+    names = list(start_weights(module))[-kept:]
+    params = FedLapEncoding(
+        points=1, batches=2, image_steps=2, image_rate=0.2, last_layers=layers, micro_batch=micro_batch
+    )
+
+    def part(*arguments, **options):
+        found = slow_gradient(*arguments, **options)
+        return {name: found[name] for name in names}
+
+    slow = Slow(module, data, part, slow_distance)
+    found = approximate(
+        module, start, lambda point, group: part(module, point.weights, *slow.batch(point.access, group)),
+        params=params, rate=RATE, generator=torch.Generator(), report=silent,
+    )  # fmt: skip
+    torch.testing.assert_close(found.surrogate.images, slow.run(start, params), rtol=1e-8, atol=1e-9)
+    whole = Slow(module, data, slow_gradient, slow_distance).run(start, params)
+    assert (found.surrogate.images - whole).abs().max() > 1e-4
+    own = BatchGradient(module, data, 10, torch.Generator(), names=names)(
+        Point(start_weights(module), 1, drawn_transformation((), None)), None
+    )
+    assert list(own) == names
+
+
+def test_no_model_step_is_made_that_no_look_follows(net, some, slow_gradient, monkeypatch):
+    """Two walks of three points with two steps between them: four steps a walk."""
+    module, data = net(), some(10)
+    made = []
+    monkeypatch.setattr(fedlap, "stepped", lambda *given: made.append(1) or stepped(*given))
+    approximate(
+        module, some(6, seed=4), lambda p, g: slow_gradient(module, p.weights, data.images, data.labels),
+        params=FedLapEncoding(trajectories=2, points=3, batches=1, image_steps=1, model_steps=2, image_rate=0.1),
+        rate=RATE, generator=torch.Generator(), report=silent,
+    )  # fmt: skip
+    assert len(made) == 2 * 4
 
 
 def test_the_harness_would_notice_a_missing_momentum(net, some, slow_gradient, slow_distance):

@@ -16,11 +16,11 @@ import stages.methods.fedlap as fedlap
 import stages.privacy.clipping as clipping
 from stages.methods.augmentation import drawn_transformation
 from stages.methods.private_gradients import SecretStreams
-from stages.methods.surrogate_nets import LabelledSet, start_weights
+from stages.methods.surrogate_nets import LabelledSet, last_layers, start_weights
 from stages.privacy.mechanism import GaussianMechanism
 
 CLIP, EXPECTED, CLASSES = 0.8, 6.0, 3
-METHODS = ["fedlap", "feddm"]
+METHODS = ["fedlap", "fedlap-last", "feddm"]
 NEIGHBOURS = [([*range(12)], removed) for removed in (0, 5, 11)] + [([3], 3), ([*range(7, 24)], 9)]
 
 
@@ -67,11 +67,12 @@ def total_of(monkeypatch, net, records):
         mine = LabelledSet(data.images[ids], data.labels[ids])
         streams = SecretStreams(sampling=Coupled(ids), examples=Coupled(ids), noise=Coupled(ids))
         common = {"sampling_rate": 0.5, "streams": streams}
-        if method == "fedlap":
+        if method.startswith("fedlap"):
             mechanism = GaussianMechanism(clip_norm=CLIP, noise_multiplier=1.0, expected_size=EXPECTED)
             transformation = transformation or drawn_transformation(names, torch.Generator().manual_seed(1))
             point = fedlap.Point(weights, 1, transformation)
-            fedlap.NoisyGradient(module, mine, mechanism=mechanism, **common)(point, None)
+            part = last_layers(module, 1 if method == "fedlap-last" else None)
+            fedlap.NoisyGradient(module, mine, mechanism=mechanism, names=part, **common)(point, None)
         else:
             mechanism = GaussianMechanism(clip_norm=CLIP, noise_multiplier=1.0, expected_size=1)
             feddm.NoisyMeans(
@@ -165,8 +166,12 @@ def test_feddm_a_record_without_features_keeps_its_count(total_of, records):
 
 
 @pytest.mark.parametrize("arch", ["mlp", "convnet"])
-def test_fedlap_sums_by_hand(arch, net, total_of, some, slow_gradient):
-    """Eq. 12: each record by itself, as the augmentation shows it, at the weights of the point, clipped, then added."""
+@pytest.mark.parametrize("method", ["fedlap", "fedlap-last"])
+def test_fedlap_sums_by_hand(method, arch, net, total_of, some, slow_gradient):
+    """Eq. 12: each record by itself, as the augmentation shows it, at the weights of the point, clipped, then added.
+
+    With the last layer alone its part of the gradient is clipped by its own length, and nothing else is in the sum.
+    """
     module, elsewhere = (net(arch, size=8, dtype=torch.float32, seed=seed) for seed in (0, 5))
     data, weights = some(12, size=8, dtype=torch.float32), start_weights(elsewhere)
     scaled = LabelledSet(data.images * torch.linspace(0.01, 2, 12)[:, None, None, None], data.labels)
@@ -174,15 +179,18 @@ def test_fedlap_sums_by_hand(arch, net, total_of, some, slow_gradient):
     def mirrored(images):
         return 0.2 - images.flip(3) / 2
 
-    found = total_of("fedlap", range(12), module=module, data=scaled, weights=weights, transformation=mirrored)
-    expected, lengths = {name: np.zeros(weight.shape) for name, weight in weights.items()}, []
+    found = total_of(method, range(12), module=module, data=scaled, weights=weights, transformation=mirrored)
+    kept = list(weights)[-2:] if method == "fedlap-last" else list(weights)  # weight and bias of the classifier
+    expected, lengths = {name: np.zeros(weights[name].shape) for name in kept}, []
     for i in (0, 1, 2, 3, 4, 6, 7, 8, 9, 11):  # the coins leave out 5 and 10
         parts = slow_gradient(module, weights, mirrored(scaled.images[i : i + 1]), scaled.labels[i : i + 1])
+        parts = {name: parts[name] for name in kept}
         lengths.append(math.sqrt(sum(float(part.double().square().sum()) for part in parts.values())))
         for name, part in parts.items():
             expected[name] += part.double().numpy() * min(1.0, CLIP * (1 - 2.0**-20) / lengths[-1])
     assert max(lengths) > CLIP
     assert (min(lengths) < CLIP) == (arch == "mlp"), "where no norm layer scales them, some are not clipped"
+    assert set(found) == set(kept)
     for name, total in expected.items():
         np.testing.assert_allclose(found[name], total, atol=1e-5, err_msg=name)
 

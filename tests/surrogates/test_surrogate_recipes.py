@@ -20,9 +20,13 @@ RECIPES = {
     "fedlap": PAPER, "fedlap-cifar10": (None,), "fedlap-dp": PAPER, "fedlap-one-client": (None,),
     "fedlap-dp-one-client": (None,), "fedlap-strategies": PAPER, "fedlap-images": PAPER, "dsc": PAPER, "psg": PAPER,
     "feddm": PAPER, "feddm-cifar100": (None,), "feddm-50-clients": (None,), "feddm-resnet18": (None,),
-    "feddm-dp": PAPER, "feddm-skew": PAPER, "feddm-noise": PAPER, "real": PAPER,
+    "feddm-dp": PAPER, "feddm-skew": PAPER, "feddm-noise": PAPER, "real": PAPER, "fedlap-mnist": (None,),
+    "fedlap-dp-mnist": (None,), "fedlap-dp-cifar10": (None,), "fedlap-dp-last": PAPER, "feddm-mnist": (None,),
 }  # fmt: skip
-PRIVATE = ("fedlap-dp", "feddm-dp", "feddm-noise", "psg", "fedlap-dp-one-client")
+PRIVATE = (
+    "fedlap-dp", "fedlap-dp-mnist", "fedlap-dp-cifar10", "fedlap-dp-last", "feddm-dp", "feddm-noise", "psg",
+    "fedlap-dp-one-client",
+)  # fmt: skip
 SMALL = [
     "partition.clients=2",
     "init-model.arch=softmax",
@@ -82,6 +86,13 @@ def test_each_baseline_is_there_in_the_setting_of_each_paper(name, paper):
     assert dealt[0] == dealt[1], "the same clients with the same data"
     if paper == "fedlap":
         assert found.momentum == (0.0 if name == "scaffold" else 0.9)
+
+
+def test_private_sets_of_one_client_are_matched_by_angle_and_difference_of_mean_targets():
+    """By the difference alone PSG stays at 42%, with noise and without."""
+    for name in ("psg", "fedlap-dp-one-client"):
+        params = parameters(steps_of(load_recipe(name), "encode")[0])
+        assert (params.distance, params.targets, params.image_rate) == ("cosine+mse", "mean", 10.0)
 
 
 def test_presets_have_the_papers_numbers():

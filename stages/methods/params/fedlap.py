@@ -73,6 +73,13 @@ class FedLapEncoding(SurrogateSet, Descent, RateSchedule):
         0, "Steps of the model on the images between two points; 0 stays at the start.", symbol="R_l", source="paper",
         panel=_MATCHING,
     )  # fmt: skip
+    network: str | None = hyper(
+        None,
+        "A network of the client's own, in place of the model's: an --arch of init-model, with its parameters after a "
+        "colon, as convnet:width=16,depth=2. The set is then for any network.",
+        panel=_MATCHING,
+        when=When("--begin fresh", lambda params: params.begin == "fresh"),
+    )
     targets: Literal["each", "mean"] = hyper(
         "each",
         "Match each real batch's gradient in turn, or the mean of all that were taken at the same weights; under DP "
@@ -98,6 +105,12 @@ class FedLapEncoding(SurrogateSet, Descent, RateSchedule):
         "all", "Match one gradient of all classes together, or class by class, as DSC does.", source="paper",
         panel=_MATCHING,
     )  # fmt: skip
+    last_layers: int | None = hyper(
+        None,
+        "Match the gradients of so many of the network's last layers, and look at no others: under DP noise is on "
+        "fewer coordinates. Without it, of all.",
+        panel=_MATCHING,
+    )
     calibrate: bool = hyper(
         False, "Send the norms of the real gradient's layers for Eq. 18. They are declared.", panel=_MATCHING
     )
@@ -120,6 +133,9 @@ class FedLapEncoding(SurrogateSet, Descent, RateSchedule):
             raise ValueError("--calibrate measures norms at the model's weights: leave out --begin fresh")
         for name in ("trajectories", "points", "batches", "image_steps", "radius_steps", "radius_examples"):
             self.require(getattr(self, name) >= 1, name, "at least 1")
+        self.require(self.last_layers is None or self.last_layers >= 1, "last_layers", "at least 1")
+        if self.last_layers is not None and self.calibrate:
+            raise ValueError("--calibrate gives norms of all layers back: leave out --last-layers")
         self.require(self.model_steps >= 0, "model_steps", "0 or more")
         weighted = self.distance == "cosine+mse"
         self.require(not weighted or self.mse_weight is not None, "mse_weight", "given with --distance cosine+mse")
