@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from measuring import Row, Setting, megabytes, peak_memory
 
-from artifacts.formats import dataset_stream
+from artifacts.formats import dataset_writing
 from artifacts.metadata import Metadata
 from stages.data.png import encode_png
 from stages.init_model import init_model
@@ -77,7 +77,7 @@ def _write_images(path: Path, count: int) -> None:
     about = Metadata(kind="dataset", stage="partition", custody="private", client="00", params=params, versions={})
     rows = rng.integers(0, _POOL, count)
     groups = (images.take(pa.array(rows[first : first + 1000])) for first in range(0, count, 1000))
-    dataset_stream.stage(path, rows % 2, lengths[rows], groups, about)
+    dataset_writing.stage(path, rows % 2, lengths[rows], groups, about)
 
 
 def _command(name: str, place: dict[str, object]) -> list[str]:

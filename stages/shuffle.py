@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from artifacts.digests import sha256_hex
 from artifacts.errors import InputError, UsageError
-from artifacts.formats import dataset_file, dataset_stream
+from artifacts.formats import dataset_rows, dataset_stream, dataset_writing
 from artifacts.formats.dataset_stream import DatasetStream
 from artifacts.formats.parquet_layout import ROWS_PER_GROUP
 from artifacts.kinds import DATASET_PARAMS
@@ -232,7 +232,7 @@ def _mix(
             temporary = folder / path.name
             images_of_part = (spill.take(n) for n in numbers)
             columns = plan.labels[rows], plan.lengths[rows]
-            staged.append((temporary, dataset_stream.stage(temporary, *columns, images_of_part, metadata), path))
+            staged.append((temporary, dataset_writing.stage(temporary, *columns, images_of_part, metadata), path))
             number += len(groups)
             report(total + groups[-1][1], 2 * total, f"wrote {path.name}")
     return staged
@@ -240,7 +240,7 @@ def _mix(
 
 def _check_images(images: pa.BinaryArray, found: DatasetStream, first: int) -> None:
     """PNGs of the declared size with room for nothing but pixels: anywhere else a client could mark its rows."""
-    shape = dataset_file.image_shape(found.metadata)
+    shape = dataset_rows.image_shape(found.metadata)
     for row, image in enumerate(images.to_pylist(), start=first):
         try:
             check_plain(image, shape)

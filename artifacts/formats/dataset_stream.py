@@ -1,4 +1,4 @@
-"""Datasets too large for memory: the file of `dataset_file`, read and written a batch at a time.
+"""Datasets too large for memory: the file of `dataset_file`, read a batch at a time; `dataset_writing` writes them.
 
 The layout, the seal, the digest and the checks are those of `dataset_file`; nothing is defined twice. In memory
 are a batch of images, and of each row its label (2 bytes) and the length of its image (4 bytes).
@@ -7,8 +7,6 @@ are a batch of images, and of each row its label (2 bytes) and the length of its
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
 import math
 import os
 import struct
@@ -17,7 +15,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +24,8 @@ from numpy.typing import NDArray
 
 from artifacts import limits
 from artifacts.errors import InputError
-from artifacts.formats import dataset_file, parquet_layout, seal
-from artifacts.formats.dataset_file import PayloadDigest
+from artifacts.formats import dataset_file, dataset_rows, parquet_layout
+from artifacts.formats.dataset_rows import PayloadDigest
 from artifacts.formats.parquet_layout import ROWS_PER_GROUP
 from artifacts.formats.tensors_file import damaged
 from artifacts.metadata import Metadata
@@ -35,8 +33,6 @@ from artifacts.metadata import Metadata
 _BATCH_BYTES = 1 << 20
 _READ_AHEAD = 1 << 16
 _LENGTH = struct.Struct("<I")
-_NO_ROWS: NDArray[np.int64] = np.zeros(0, np.int64)
-
 # What the operating system says of a file that was replaced or written to.
 _Identity = tuple[int, int, int, int]
 
@@ -140,105 +136,6 @@ def begin(path: Path) -> DatasetStream:
     return DatasetStream(*sealed_as, *columns, identity, sealed.seal_sha256, writer, units)
 
 
-def stage(
-    temporary: Path,
-    labels: NDArray[Any],
-    lengths: NDArray[Any],
-    groups: Iterable[pa.BinaryArray],
-    metadata: Metadata,
-) -> str:
-    """Write the very bytes that `dataset_file.write` would, whole and synced, for `publish_staged` to put in place.
-
-    `groups` are the images, `ROWS_PER_GROUP` at a time but for the last; labels and lengths are those of all rows.
-    Returns the file's SHA-256, which is computed as it is written.
-    """
-    digest = PayloadDigest(labels, lengths)
-    first = 0
-    with temporary.open("wb") as handle:
-        sink = _Hashed(handle)
-        with dataset_file.open_writer(sink) as writer:
-            for images in groups:
-                digest.add(images)
-                dataset_file.write_rows(writer, images, labels[first : first + len(images)].astype(np.int64))
-                first += len(images)
-            if not len(labels):
-                dataset_file.write_rows(writer, pa.array([], pa.binary()), _NO_ROWS)
-            writer.add_key_value_metadata(dataset_file.unsealed_text(metadata, digest.hexdigest()))
-            sink.keep()
-        if first != len(labels):
-            raise ValueError(f"{first} images for {len(labels)} labels")
-        position, digits = seal.find(sink.kept, escaped=False), sink.state.hexdigest().encode()
-        handle.seek(sink.size - len(sink.kept) + position)
-        handle.write(digits)
-        handle.flush()
-        os.fsync(handle.fileno())
-    sink.before.update(sink.kept[:position] + digits + sink.kept[position + len(digits) :])
-    return sink.before.hexdigest()
-
-
-class Rewriting:
-    """A dataset written again from its rows, into nothing but a digest: what a reader accepts is what a writer writes.
-
-    Its seal is the digest of the file with zeros in the seal's place, which is how every file is written first.
-    """
-
-    def __init__(self, found: DatasetStream) -> None:
-        self._found, self._sink = found, _Hashed()
-        self._writer = dataset_file.open_writer(self._sink)
-        self._held: list[pa.BinaryArray] = []
-        self._rows = 0
-
-    def add(self, images: pa.BinaryArray) -> None:
-        """The next rows, in any number."""
-        self._held.append(images)
-        while sum(map(len, self._held)) >= ROWS_PER_GROUP:
-            self._write(ROWS_PER_GROUP)
-
-    def is_same(self) -> bool:
-        """At the end: whether the file is, byte for byte, what is written here."""
-        if self._held or not self._rows:
-            self._write(sum(map(len, self._held)))
-        self._writer.add_key_value_metadata(
-            dataset_file.unsealed_text(self._found.metadata, self._found.payload_sha256)
-        )
-        self._writer.close()
-        return self._sink.state.hexdigest() == self._found.seal_sha256
-
-    def _write(self, count: int) -> None:
-        whole = pa.concat_arrays(self._held) if self._held else pa.array([], pa.binary())
-        labels = self._found.labels[self._rows : self._rows + count].astype(np.int64)
-        dataset_file.write_rows(self._writer, whole[:count], labels)
-        self._held = [whole[count:]] if len(whole) > count else []
-        self._rows += count
-
-
-class _Hashed(io.RawIOBase):
-    """What is written, hashed on its way into a file, or into nothing."""
-
-    def __init__(self, into: BinaryIO | None = None) -> None:
-        self.state, self.size = hashlib.sha256(), 0
-        self.before, self.kept = self.state.copy(), b""
-        self._into, self._keeps = into, False
-
-    def keep(self) -> None:
-        """Hold what is written from here on: the footer, into which the seal comes. `before` is the state so far."""
-        self.before, self._keeps = self.state.copy(), True
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.size
-
-    def write(self, data: Any, /) -> int:
-        self.state.update(data)
-        self.size += len(data)
-        self.kept += bytes(data) if self._keeps else b""
-        if self._into is not None:
-            self._into.write(data)
-        return len(data)
-
-
 class _FileBytes:
     """An open file as bytes that are read when they are asked for."""
 
@@ -292,23 +189,23 @@ class _Lengths:
 
 def _labels(handle: BinaryIO, size: int, metadata: Metadata) -> tuple[NDArray[np.uint16], NDArray[np.int64] | None]:
     """The label of each row, and whose it is if the file says so. No other column is read."""
-    rows = dataset_file.open_rows(handle, size, metadata, buffer_size=_READ_AHEAD)
+    rows = dataset_rows.open_rows(handle, size, metadata, buffer_size=_READ_AHEAD)
     labels = np.empty(rows.metadata.num_rows, np.uint16)
-    has_units = dataset_file.has_units(metadata)
+    has_units = dataset_rows.has_units(metadata)
     units, first = [], 0
     for batch in rows.iter_batches(ROWS_PER_GROUP, columns=["label", "unit"][: 1 + has_units], use_threads=False):
-        labels[first : first + len(batch)] = dataset_file.check_labels(batch["label"], metadata)
+        labels[first : first + len(batch)] = dataset_rows.check_labels(batch["label"], metadata)
         units += [batch["unit"]] if has_units else []
         first += len(batch)
     if first != len(labels):
         raise ValueError(f"it claims {len(labels)} rows and holds {first}")
-    return labels, dataset_file.check_units(pa.chunked_array(units, pa.int64())) if has_units else None
+    return labels, dataset_rows.check_units(pa.chunked_array(units, pa.int64())) if has_units else None
 
 
 def _images(handle: BinaryIO, found: DatasetStream) -> Iterator[pa.BinaryArray]:
     """The images in batches; a `ValueError` at the end if they are not those of the digest."""
     digest = PayloadDigest(found.labels, found.lengths, found.units)
-    rows = dataset_file.open_rows(handle, found.size, found.metadata, buffer_size=_READ_AHEAD)
+    rows = dataset_rows.open_rows(handle, found.size, found.metadata, buffer_size=_READ_AHEAD)
     for batch in rows.iter_batches(_batch_rows(found.metadata), columns=["image.bytes"], use_threads=False):
         images = pc.struct_field(batch["image"], "bytes")
         digest.add(images)
@@ -319,7 +216,7 @@ def _images(handle: BinaryIO, found: DatasetStream) -> Iterator[pa.BinaryArray]:
 
 def _batch_rows(metadata: Metadata) -> int:
     """So many that their pixels, and so their PNGs, take about a megabyte."""
-    return min(ROWS_PER_GROUP, max(1, _BATCH_BYTES // math.prod(dataset_file.image_shape(metadata))))
+    return min(ROWS_PER_GROUP, max(1, _BATCH_BYTES // math.prod(dataset_rows.image_shape(metadata))))
 
 
 def _identity(descriptor: int) -> _Identity:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from artifacts.digests import canonical_json
 from artifacts.formats import Format, dataset_stream, envelope_file, format_named, tensors_stream
-from artifacts.formats.dataset_stream import Rewriting
+from artifacts.formats.dataset_writing import Rewriting
 from artifacts.formats.envelope_file import EnvelopeArtifact
 from artifacts.formats.tensors_file import PromiseError
 from artifacts.formats.tensors_stream import TensorStream

@@ -18,7 +18,7 @@ from PIL import Image
 
 from artifacts.digests import sha256_hex
 from artifacts.formats import dataset_stream
-from artifacts.formats.dataset_file import image_shape
+from artifacts.formats.dataset_rows import image_shape
 from artifacts.kinds import KINDS
 from artifacts.metadata import Metadata
 from stages.audit.secrets import Watch

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from artifacts.errors import InputError, UsageError
-from artifacts.formats.dataset_file import has_units
+from artifacts.formats.dataset_rows import has_units
 from artifacts.metadata import Metadata
 from stages.charging.spending import Spending, context_of, record_event
 from stages.methods.params.record_privacy import RecordPrivacy, RoundPrivacy

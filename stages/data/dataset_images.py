@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.errors import InputError
-from artifacts.formats import dataset_file, dataset_stream
+from artifacts.formats import dataset_file, dataset_rows, dataset_stream
 from artifacts.formats.dataset_file import SealedDataset
 from artifacts.formats.tensors_file import unreadable
 from artifacts.metadata import Metadata
@@ -168,7 +168,7 @@ def dataset_params(content: LabelledImages) -> dict[str, Any]:
         "height": height,
         "width": width,
         "class_names": list(content.class_names),
-        **({"unit": dataset_file.PERSON} if content.units is not None else {}),
+        **({"unit": dataset_rows.PERSON} if content.units is not None else {}),
     }
 
 
@@ -202,7 +202,7 @@ def joined_for(
     datasets: Sequence[Dataset], unit: str | None
 ) -> tuple[Images, NDArray[np.int64], NDArray[np.int64] | None]:
     """The rows that a differentially private stage sees, and whose they are where people are protected."""
-    return joined_people(datasets) if unit == dataset_file.PERSON else (*joined_once(datasets), None)
+    return joined_people(datasets) if unit == dataset_rows.PERSON else (*joined_once(datasets), None)
 
 
 def joined_once(datasets: Sequence[Dataset]) -> tuple[Images, NDArray[np.int64]]:
@@ -248,7 +248,7 @@ def chosen(images: Images, rows: NDArray[np.int64]) -> Images:
 def load_rows(path: Path, choose: Choose) -> tuple[LabelledImages, int]:
     """Some of a dataset's images, for a look at them, and how many there are. The others are not decoded."""
     artifact = dataset_file.read(path)
-    rows = choose(artifact.labels, dataset_file.image_shape(artifact.metadata))
+    rows = choose(artifact.labels, dataset_rows.image_shape(artifact.metadata))
     return _decoded(artifact, rows, blank=False)[0], len(artifact)
 
 
@@ -262,7 +262,7 @@ def _decoded(
     artifact: dataset_file.DatasetArtifact, rows: NDArray[np.int64], *, blank: bool
 ) -> tuple[LabelledImages, bool]:
     """The images of these rows, and whether some are black because they could not be decoded."""
-    shape = dataset_file.image_shape(artifact.metadata)
+    shape = dataset_rows.image_shape(artifact.metadata)
     # The pages of this array are taken as they are written: memory follows what is there, not what the file claims.
     images, has_blanks = np.empty((len(rows), *shape), np.uint8), False
     for place, row in enumerate(rows.tolist()):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.errors import InputError
-from artifacts.formats import dataset_file
+from artifacts.formats import dataset_rows
 from artifacts.formats.dataset_stream import DatasetStream, ImageReader
 from stages.data.png import decode_png
 from stages.methods.image_rows import ImageArray
@@ -50,7 +50,7 @@ class EncodedImages:
 
     def __init__(self, found: DatasetStream, *, blank: bool) -> None:
         self._reader, self._blank = ImageReader(found), blank
-        self.shape = (len(found), *dataset_file.image_shape(found.metadata))
+        self.shape = (len(found), *dataset_rows.image_shape(found.metadata))
 
     def __len__(self) -> int:
         return self.shape[0]

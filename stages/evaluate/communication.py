@@ -31,7 +31,7 @@ from pathlib import Path
 
 from artifacts.errors import InputError
 from artifacts.formats import Format, dataset_stream, describe, format_named, format_of
-from artifacts.formats.dataset_file import image_shape
+from artifacts.formats.dataset_rows import image_shape
 from artifacts.metadata import Metadata
 from artifacts.places import RunFolder
 

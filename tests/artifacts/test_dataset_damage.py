@@ -6,7 +6,7 @@ import random
 import pytest
 
 from artifacts.errors import InputError
-from artifacts.formats import dataset_file
+from artifacts.formats import dataset_file, dataset_rows
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_damaged_footer_never_reaches_the_parser_of_arrow(refused, whole, forg
     def parser(*_, **__):
         raise AssertionError("Arrow was given a damaged file")
 
-    monkeypatch.setattr(dataset_file.pq, "ParquetFile", parser)
+    monkeypatch.setattr(dataset_rows.pq, "ParquetFile", parser)
     start, end = forge.footer_bounds(data)
     for position in range(start, end):
         refused(path, forge.flip(data, position, position % 8))

@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 
 from artifacts.digests import ZEROS
-from artifacts.formats import Format, dataset_file
+from artifacts.formats import Format, dataset_rows
 from artifacts.identity import keys, roster
 from stages.data.png import encode_png
 
@@ -144,7 +144,7 @@ class Files:
         def build(tree):
             names = tree["params"].get("class_names") if isinstance(tree, dict) and isinstance(
                 tree.get("params"), dict) else None  # fmt: skip
-            features = dataset_file._huggingface(names) if isinstance(names, list) else None
+            features = dataset_rows.huggingface(names) if isinstance(names, list) else None
             return self._forge.footer_text(data, self._forge.spelt(tree), features)
 
         yield from self._trees(json.loads(text) | {"seal_sha256": ZEROS}, build, self._mutations.VALUES)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from artifacts import metadata as texts
 from artifacts.digests import ZEROS, sha256_hex
 from artifacts.errors import FedsynthError, UsageError
-from artifacts.formats import dataset_file, dataset_stream, envelope_file, tensors_file, tensors_stream
+from artifacts.formats import dataset_file, dataset_rows, dataset_stream, envelope_file, tensors_file, tensors_stream
 from artifacts.identity import keys, roster
 from artifacts.ledgers import chain as chains
 from artifacts.ledgers import egress, gate, lineage, proofs, receipt_log, receipts, remembered, spend
@@ -253,7 +253,7 @@ def put_metadata(forge, data):
     try:
         about = json.loads(line)
         names = about["params"]["class_names"] if isinstance(about, dict) else None
-        features = dataset_file._huggingface(names) if isinstance(names, list) else None
+        features = dataset_rows.huggingface(names) if isinstance(names, list) else None
         return forge.footer_text(whole, forge.spelt(about), features)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, pa.ArrowException):
         return whole

@@ -8,7 +8,7 @@ import pytest
 
 from artifacts.digests import sha256_file
 from artifacts.errors import InputError
-from artifacts.formats import dataset_file, dataset_stream
+from artifacts.formats import dataset_file, dataset_rows, dataset_stream, dataset_writing
 
 
 def images_of(rows):
@@ -22,7 +22,7 @@ def test_the_streamed_file_has_the_bytes_of_the_one_written_at_once(tmp_path, fo
     dataset_file.write(at_once, pngs, labels, forge.metadata("dataset"))
     lengths = np.array([len(png) for png in pngs], np.uint32)
     groups = (pa.array(pngs[i : i + 1000], pa.binary()) for i in range(0, rows, 1000))
-    digest = dataset_stream.stage(streamed, labels.astype(np.uint16), lengths, groups, forge.metadata("dataset"))
+    digest = dataset_writing.stage(streamed, labels.astype(np.uint16), lengths, groups, forge.metadata("dataset"))
     assert streamed.read_bytes() == at_once.read_bytes()
     assert digest == sha256_file(streamed)
 
@@ -31,13 +31,13 @@ def test_large_images_are_streamed_to_the_same_bytes(tmp_path, forge):
     pngs, labels = [bytes([row]) * 400_000 for row in range(8)], np.zeros(8, np.int64)
     dataset_file.write(tmp_path / "a.parquet", pngs, labels, forge.metadata("dataset"))
     lengths = np.full(8, 400_000)
-    dataset_stream.stage(tmp_path / "b.parquet", labels, lengths, [pa.array(pngs)], forge.metadata("dataset"))
+    dataset_writing.stage(tmp_path / "b.parquet", labels, lengths, [pa.array(pngs)], forge.metadata("dataset"))
     assert (tmp_path / "b.parquet").read_bytes() == (tmp_path / "a.parquet").read_bytes()
 
 
 def test_fewer_images_than_labels_are_not_staged(tmp_path, forge):
     with pytest.raises(ValueError, match="1 images for 2 labels"):
-        dataset_stream.stage(
+        dataset_writing.stage(
             tmp_path / "d", np.zeros(2, int), np.ones(2, int), [pa.array([b"x"])], forge.metadata("dataset")
         )
 
@@ -95,7 +95,7 @@ def test_a_page_that_says_in_other_words_that_no_row_is_missing_is_refused(tmp_p
     run, packed = bytes([2, 0, 0, 0, 3 << 1, 1]), bytes([2, 0, 0, 0, 1 << 1 | 1, 0b111])
     for levels, expected in ((run, "accepted"), (packed, "its page more than labels")):
         path.write_bytes(forge.forge_page(data, change_payload=lambda page, levels=levels: levels + page[6:]))
-        assert dataset_file.pq.ParquetFile(path).read()["label"].null_count == 0
+        assert dataset_rows.pq.ParquetFile(path).read()["label"].null_count == 0
         for read in (dataset_stream.scan, dataset_file.read):
             assert expected in verdict(read, path)
 

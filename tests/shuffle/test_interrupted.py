@@ -103,7 +103,7 @@ def test_ctrl_c_leaves_nothing(federation, forge, moment):
     assert forge.snapshot(federation.root) == before and leftovers(federation) == []
 
 
-@pytest.mark.parametrize("call", ["os.pwrite", "artifacts.formats.dataset_stream.dataset_file.write_rows"])
+@pytest.mark.parametrize("call", ["os.pwrite", "artifacts.formats.dataset_writing.dataset_rows.write_rows"])
 def test_a_full_disk_is_reported_and_leaves_nothing(federation, forge, monkeypatch, call):
     federation.send_all(30, 40)
     before = forge.snapshot(federation.root)

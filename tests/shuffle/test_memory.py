@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from artifacts.formats import dataset_stream
+from artifacts.formats import dataset_writing
 from artifacts.metadata import Metadata
 from stages.data.png import encode_png
 
@@ -43,7 +43,7 @@ def write_inputs(root, rows, size):
         )  # fmt: skip
         groups = (images.take(pa.array(chosen[i : i + 1000])) for i in range(0, len(chosen), 1000))
         paths.append(root / f"{client}.parquet")
-        dataset_stream.stage(paths[-1], chosen % 2, lengths[chosen], groups, about)
+        dataset_writing.stage(paths[-1], chosen % 2, lengths[chosen], groups, about)
     return paths
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from artifacts.digests import ZEROS, canonical_json
 from artifacts.errors import InputError
-from artifacts.formats import dataset_file, parquet_layout, seal, tensors_file
+from artifacts.formats import dataset_file, dataset_rows, parquet_layout, seal, tensors_file
 from artifacts.identity import dsse
 from artifacts.metadata import Metadata
 
@@ -207,9 +207,9 @@ def forge_parquet(table, *, text=None, labels=None, **options):
     """Any table as a Parquet file with our metadata, written by a stranger, digest and seal as they should be."""
     pngs = table["image"].combine_chunks().field("bytes").fill_null(b"")
     labels = np.asarray(table["label"]) if labels is None else labels
-    digest = dataset_file._payload_digest(pa.chunked_array([pngs]), labels)
+    digest = dataset_rows.payload_digest(pa.chunked_array([pngs]), labels)
     line = canonical_json(metadata("dataset").to_json(payload_sha256=digest, seal_sha256=ZEROS))
-    about = {"huggingface": dataset_file._huggingface(DATASET_PARAMS["class_names"]), "fedsynth": line}
+    about = {"huggingface": dataset_rows.huggingface(DATASET_PARAMS["class_names"]), "fedsynth": line}
     plain = {"compression": "none", "use_dictionary": False, "write_statistics": False, "store_schema": False}
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, table.schema, **plain | {"write_page_checksum": True} | options) as writer:
