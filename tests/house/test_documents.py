@@ -1,4 +1,4 @@
-"""Links in the documents lead somewhere, and every page can be reached."""
+"""Links in the documents lead somewhere, every page can be reached, and tests that the privacy page names exist."""
 
 import re
 from pathlib import Path
@@ -42,3 +42,35 @@ def test_every_page_is_in_the_index_and_on_the_site():
     pages = {page.name for page in ROOT.glob("docs/*.md")}
     assert index == pages - {"index.md"}
     assert listed == pages
+
+
+def rows_of_rules():
+    """Of the tables of docs/privacy.md: the rules of each row, and its last column with the files that it goes by."""
+    text = (ROOT / "docs/privacy.md").read_text().partition("## Rule by rule")[2].partition("\n## ")[0]
+    by_default = {"rule by rule": (), "between files": ("privacy/test_seams_*.py",)}
+    by_default["over flower"] = ("federate/test_hostile_server.py",)
+    table = "rule by rule"
+    for line in text.splitlines():
+        table = next((name for name in by_default if line.lower().startswith(name)), table)
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and cells[0][:1].isdigit():
+            rules = [int(number) for number in re.match(r"[\d, ]+", cells[0])[0].replace(" ", "").strip(",").split(",")]
+            yield pytest.param(rules, cells[-1], by_default[table], id=f"{table}-{cells[0][:30]}")
+
+
+def test_every_rule_of_the_privacy_contract_has_a_row():
+    assert {rule for row in rows_of_rules() for rule in row.values[0]} == set(range(1, 35))
+
+
+@pytest.mark.parametrize(("rules", "named", "by_default"), rows_of_rules())
+def test_every_test_that_it_names_is_there(rules, named, by_default):
+    """`folder/test_x.py` words…: a test of that file, or of the others that the row names; … stands for any letters."""
+    folder, globs = "", list(by_default)
+    for path in re.findall(r"`([\w/*]+\.py)`", named):
+        folder = path.rpartition("/")[0] or folder
+        globs.append(path if "/" in path else f"{folder}/{path}")
+    files = [file for glob in globs for file in (ROOT / "tests").glob(glob)]
+    assert len(files) >= len(globs) > 0, rules
+    defined = "\n".join(re.findall(r"(?:def test_|class )(\w+)", "\n".join(file.read_text() for file in files)))
+    for words in re.findall(r"(?:…?[a-z0-9]+_[\w…]*|Test\w+)", re.sub(r"`[^`]*`", "", named)):
+        assert re.search("^" + words.replace("…", r"\w*") + "$", defined, re.MULTILINE), (rules, words)
