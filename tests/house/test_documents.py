@@ -62,7 +62,7 @@ def test_every_rule_of_the_privacy_contract_has_a_row():
     assert {rule for row in rows_of_rules() for rule in row.values[0]} == set(range(1, 35))
 
 
-@pytest.mark.parametrize(("rules", "named", "by_default"), rows_of_rules())
+@pytest.mark.parametrize(("rules", "named", "by_default"), list(rows_of_rules()))
 def test_every_test_that_it_names_is_there(rules, named, by_default):
     """`folder/test_x.py` words…: a test of that file, or of the others that the row names; … stands for any letters."""
     folder, globs = "", list(by_default)
