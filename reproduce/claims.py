@@ -13,7 +13,8 @@
         show: {digits: [rounds_to_target, accuracy]}
         checks:
           - {run: digits, metric: accuracy, more: synthetic=shuffled, than: synthetic=none}
-          - {run: cost, metric: epsilon, from: 9.9, to: 10.1}
+          - {run: cost, metric: epsilon.pld, from: 9.9, to: 10.1}
+          - {run: cost, metric: epsilon.pld, below: epsilon.rdp}
         full: [fedsynth run fedssyn-algorithms --preset paper --set partition.root=DATA -o runs/table-1]
 
 A run of a recipe is a sweep; over seeds 0, 1 and 2 where nothing else is said. `DATA` in a value is the folder with the
@@ -38,7 +39,7 @@ _PAPER_KEYS = {"name", "paper", "entries"}
 _ENTRY_KEYS = {"id", "where", "claim", "setting", "runs", "show", "checks", "full", "note"}
 _RECIPE_KEYS = {"recipe", "preset", "set", "sweep", "rounds", "target"}
 _COMMAND_KEYS = {"command", "seeds", "rows"}
-_CHECK_KEYS = {"what", "run", "metric", "more", "less", "than", "than_run", "by", "of", "from", "to"}
+_CHECK_KEYS = {"what", "run", "metric", "more", "less", "than", "than_run", "by", "of", "from", "to", "below"}
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ class Entry:
 
     def metrics(self, run: str) -> list[str]:
         """What is kept of a run: what is shown and what is checked."""
-        checked = [c["metric"] for c in self.checks if run in (c["run"], c.get("than_run"))]
+        mine = [check for check in self.checks if run in (check["run"], check.get("than_run"))]
+        checked = [check[key] for check in mine for key in ("metric", "below") if key in check]
         return list(dict.fromkeys([*self.show.get(run, ()), *checked]))
 
 

@@ -59,7 +59,7 @@ def judge(entry: Entry, measured: Mapping[str, Sequence[Row]]) -> list[Judged]:
 def _compared(number: int, check: Mapping[str, Any], rows: Sequence[Row], others: Sequence[Row]) -> list[Judged]:
     metric = check["metric"]
     mine, theirs = groups(rows), groups(others)
-    if "from" in check or "to" in check:
+    if "from" in check or "to" in check or "below" in check:
         return _within(number, check, mine)
     better = check["more"] if "more" in check else check["less"]
     sign = 1.0 if "more" in check else -1.0
@@ -85,13 +85,20 @@ def _compared(number: int, check: Mapping[str, Any], rows: Sequence[Row], others
 
 def _within(number: int, check: Mapping[str, Any], mine: Mapping[str, Sequence[Row]]) -> list[Judged]:
     low, high = check.get("from", -math.inf), check.get("to", math.inf)
-    what = check.get("what") or f"from {low:g} to {high:g}"
+    below = check.get("below")
+    what = check.get("what") or (f"from {low:g} to {high:g}" if below is None else f"below {below}")
     found = []
     for label, members in mine.items():
         if parts(check.get("of", "")) <= parts(label):
             values = [value_of(row, check["metric"]) for row in members]
-            outcome = outcome_of([min(v - low, high - v) for v in values], members[0]["seed"] is None, or_equal=True)
-            found.append(Judged(number, what, check["metric"], {label: values}, outcome))
+            gains = [min(value - low, high - value) for value in values]
+            figures = {label: values}
+            if below is not None:
+                others = [value_of(row, below) for row in members]
+                gains = [other - value for value, other in zip(values, others, strict=True)]
+                figures = {check["metric"]: values, below: others}
+            outcome = outcome_of(gains, members[0]["seed"] is None, or_equal=below is None)
+            found.append(Judged(number, what, check["metric"], figures, outcome))
     if not found:
         raise ValueError(f"a check finds nothing to hold: {dict(check)}; there are {', '.join(mine)}")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from stages.data.attributes import Attribute
 from stages.data.conform import Form
 from stages.data.images import LabelledImages
 from stages.hyperparameters import HyperParameters, hyper
@@ -18,6 +19,7 @@ class SourceRequest:
     root: Path | None
     download: bool
     emnist_split: str | None
+    by: tuple[Attribute, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,7 @@ class NamedSource(HyperParameters):
 
     @property
     def takes(self) -> frozenset[str]:
-        """Those of the options --root, --download and --emnist-split that it has a use for."""
+        """Those of the options --root, --download, --emnist-split and --by that it has a use for."""
         return frozenset()
 
     @property

@@ -101,7 +101,10 @@ def load(
         read_by = {"emnist_split": split} if source == "emnist" else {}
         named: NamedSource = SOURCES.from_mapping({"source": source})
         _refuse_unused(source, given, named.takes)
-        train, test = named.read(SourceRequest(form=form, root=root, download=download, emnist_split=split))
+        attributes = parse_attributes(by) if by is not None else ()
+        train, test = named.read(
+            SourceRequest(form=form, root=root, download=download, emnist_split=split, by=attributes)
+        )
     elif is_url(source):
         with fetched(source) as path:
             return load(

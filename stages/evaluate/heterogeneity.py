@@ -141,7 +141,9 @@ def _measure(model: Path, data: _Data, shares: Sequence[float], where: torch.dev
 
     own = [moments(dataset) for _, dataset in data.real]
     parts = [moments(dataset) for _, dataset in data.parts]
-    shared = pooled(parts or own, [len(dataset.content) for _, dataset in data.parts or data.real])
+    # Real data shuffled is D itself, in which every client weighs as much (Assumption 1): δ² is 0 then.
+    weights = [len(dataset.content) for _, dataset in data.parts] if parts else [1] * len(own)
+    shared = pooled(parts or own, weights)
     before, distance = heterogeneity(own), shift(own, shared)
 
     def beside_bounds(after: Heterogeneity, share: float) -> dict[str, float]:

@@ -21,25 +21,32 @@ Draws = Mapping[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """One draw for one example: standard normal numbers, a whole number below `below`, or what dropout keeps."""
+    """One draw for one example: standard normal numbers, a whole number below `below`, or what dropout keeps.
 
-    law: Literal["normal", "integer", "keep"]
+    `step` is no draw but the number of the step, from 1, for a loss that changes while it is trained.
+    """
+
+    law: Literal["normal", "integer", "keep", "step"]
     shape: tuple[int, ...] = ()
     below: int = 0
     probability: float = 1.0
 
 
-def drawn(declared: Mapping[str, Draw], count: int, generator: torch.Generator) -> dict[str, Tensor]:
+def drawn(declared: Mapping[str, Draw], count: int, generator: torch.Generator, *, step: int = 0) -> dict[str, Tensor]:
     """The draws of `count` examples, stacked, in the order of the declaration. They live where the generator does."""
-    return {name: _drawn(draw, (count, *draw.shape), generator) for name, draw in declared.items()}
+    return {name: _drawn(draw, (count, *draw.shape), generator, step) for name, draw in declared.items()}
 
 
-def secretly_drawn(declared: Mapping[str, Draw], count: int, times: int, stream: SecretStream) -> dict[str, Tensor]:
+def secretly_drawn(
+    declared: Mapping[str, Draw], count: int, times: int, stream: SecretStream, *, step: int = 0
+) -> dict[str, Tensor]:
     """The same from a secret stream, on the CPU, `times` draws for each example: [count, times, …]."""
-    return {name: _secretly_drawn(draw, (count, times, *draw.shape), stream) for name, draw in declared.items()}
+    return {name: _secretly_drawn(draw, (count, times, *draw.shape), stream, step) for name, draw in declared.items()}
 
 
-def _secretly_drawn(draw: Draw, shape: tuple[int, ...], stream: SecretStream) -> Tensor:
+def _secretly_drawn(draw: Draw, shape: tuple[int, ...], stream: SecretStream, step: int) -> Tensor:
+    if draw.law == "step":
+        return torch.full(shape, float(step))
     if draw.law == "normal":
         return torch.from_numpy(stream.gaussian(shape, 1.0)).float()
     if draw.law == "integer":
@@ -47,7 +54,9 @@ def _secretly_drawn(draw: Draw, shape: tuple[int, ...], stream: SecretStream) ->
     return torch.from_numpy(stream.bernoulli(draw.probability, math.prod(shape))).reshape(shape)
 
 
-def _drawn(draw: Draw, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+def _drawn(draw: Draw, shape: tuple[int, ...], generator: torch.Generator, step: int) -> Tensor:
+    if draw.law == "step":
+        return torch.full(shape, float(step), device=generator.device)
     if draw.law == "normal":
         return torch.randn(shape, generator=generator, device=generator.device)
     if draw.law == "integer":

@@ -162,7 +162,7 @@ def batch_gradients(
     def gradients(step: int) -> PartGradient:
         generator = generator_of(step)
         rows = batch(len(labels), batch_size, generator).to(labels.device)
-        draws = {k: v.to(images.device) for k, v in drawn(family.draws, len(rows), generator).items()}
+        draws = {k: v.to(images.device) for k, v in drawn(family.draws, len(rows), generator, step=step).items()}
 
         def gradient(part: Part, weights: Weights, names: Sequence[str]) -> tuple[Sequence[Tensor], Tensor]:
             found, losses = [], []

@@ -43,7 +43,10 @@ class Heterogeneity:
 
 
 def gradient_moments(module: nn.Module, images: ImageRows, labels: Tensor, *, chunk: int = 64) -> GradientMoments:
-    """One pass over the examples; sums in float64, memory bounded by `chunk` gradients, fewer of a large network."""
+    """One pass over the examples; sums in float64, memory bounded by `chunk` gradients, fewer of a large network.
+
+    The sums stay where the labels are, and come to the host once, at the end (a device without float64: each chunk).
+    """
     module.eval()
     weights = {name: tensor.detach() for name, tensor in trained(module).items()}
     buffers = dict(module.named_buffers())
@@ -53,19 +56,20 @@ def gradient_moments(module: nn.Module, images: ImageRows, labels: Tensor, *, ch
         return nn.functional.cross_entropy(logits, label[None])
 
     per_example = vmap(grad(loss), in_dims=(None, 0, 0))
-    total = torch.zeros(sum(w.numel() for w in weights.values()), dtype=torch.float64)
+    home = torch.device("cpu") if labels.device.type == "mps" else labels.device
+    total = torch.zeros(sum(w.numel() for w in weights.values()), dtype=torch.float64, device=home)
     chunk = max(1, min(chunk, _MOST_NUMBERS // len(total)))
-    second = 0.0
+    second = torch.zeros((), dtype=torch.float64, device=home)
     for first in range(0, len(labels), chunk):
         rows = slice(first, first + chunk)
         found = per_example(weights, images[rows], labels[rows])
         start = 0
         for name in weights:
-            flat = found.pop(name).flatten(1).cpu().double()
+            flat = found.pop(name).flatten(1).to(home).double()
             total[start : start + flat.shape[1]] += flat.sum(dim=0)
-            second += float(flat.square().sum())
+            second += flat.square().sum()
             start += flat.shape[1]
-    return GradientMoments(total / len(labels), second / len(labels))
+    return GradientMoments(total.cpu() / len(labels), float(second) / len(labels))
 
 
 def heterogeneity(clients: Sequence[GradientMoments]) -> Heterogeneity:

@@ -69,10 +69,9 @@ def private_gradients(
     def gradients(step: int) -> PartGradient:
         drawn_rows, people = streams.sample(step, sampling_rate, len(labels), units)
         rows = drawn_rows.to(labels.device)
-        draws = {
-            name: tensor.to(images.device)
-            for name, tensor in secretly_drawn(family.draws, len(rows), multiplicity, streams.examples.at(step)).items()
-        }
+        examples = streams.examples.at(step)
+        secret = secretly_drawn(family.draws, len(rows), multiplicity, examples, step=step)
+        draws = {name: tensor.to(images.device) for name, tensor in secret.items()}
         noise = streams.noise.at(step)
 
         def gradient(part: Part, weights: Weights, names: Sequence[str]) -> tuple[Sequence[Tensor], Tensor | None]:

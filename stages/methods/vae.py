@@ -1,9 +1,11 @@
 """β-VAE: Kingma and Welling 2013, Higgins et al. 2017, Burgess et al. 2018; Fedssyn's choice for dSprites (App. A.4).
 
-Loss of an image: −log p(x|z) + β·KL(N(μ, σ²) ‖ N(0, I)), z = μ + σ·ε, pixels Bernoulli. Fedssyn's VAE does not see the
-class: it takes the mean code of each class, μ_c, and draws codes from N(μ_c, I) (`class-mean`). Where one client has
-several classes, telling encoder and decoder the class and drawing from N(0, I) is sharper (`label`), and no statistic
-of private data is needed after training.
+Loss of an image: −log p(x|z) + β·KL(N(μ, σ²) ‖ N(0, I)), z = μ + σ·ε, pixels Bernoulli. With a capacity it is
+−log p(x|z) + γ·|KL − C_t| (Burgess et al., Eq. 8), C_t growing evenly with the steps; the distance is taken of each
+image where others take that of a batch's mean, as a loss of one example depends on no other here. Fedssyn's VAE does
+not see the class: it takes the mean code of each class, μ_c, and draws codes from N(μ_c, I) (`class-mean`). Where one
+client has several classes, telling encoder and decoder the class and drawing from N(0, I) is sharper (`label`), and no
+statistic of private data is needed after training.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class Vae:
     """The family `vae`."""
 
     def __init__(self, params: VaeTraining, shape: ImageShape) -> None:
-        self._beta: float = params.beta
+        self._params = params
         self._latent: int = params.latent_size
         self._sees_class = params.conditioning == "label"
         self._num_classes = shape.num_classes
@@ -45,6 +47,8 @@ class Vae:
         if not self._sees_class:
             self.kept[_MEANS] = torch.empty(shape.num_classes, self._latent, device="meta")
         self.draws: Mapping[str, Draw] = {"code": Draw(law="normal", shape=(self._latent,))}
+        if params.capacity is not None:
+            self.draws = {**self.draws, "step": Draw(law="step")}
 
     def initial(self, generator: torch.Generator) -> dict[str, Tensor]:
         return initial_parts({"vae.encoder": self._encoder, "vae.decoder": self._decoder}, generator)
@@ -56,7 +60,15 @@ class Vae:
         codes = mean + (log_variance / 2).exp() * draws["code"]
         logits = self._decode(weights, codes, labels)
         surprise = F.binary_cross_entropy_with_logits(logits, brightness, reduction="none").flatten(1).sum(dim=1)
-        return surprise + self._beta * divergence(mean, log_variance)
+        return surprise + self._price(divergence(mean, log_variance), draws)
+
+    def _price(self, nats: Tensor, draws: Draws) -> Tensor:
+        """What the code of each example costs beside its surprise."""
+        params = self._params
+        if params.capacity is None:
+            return params.beta * nats
+        reached = params.capacity * (draws["step"] / params.capacity_steps).clamp(max=1)
+        return params.gamma * (nats - reached).abs()
 
     @torch.no_grad()
     def finished(self, weights: Weights, images: ImageRows, labels: Tensor) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from artifacts.errors import FedsynthError
 from artifacts.writing import atomic
+from stages.data.attributes import parse_attributes
 from stages.data.images import LabelledImages
 from stages.data.png import encode_png
 from stages.data.sources import load
@@ -59,6 +60,7 @@ _FORMS = {
     "fashion-mnist": _Form(1, 28, 10),
     "cifar10": _Form(3, 32, 10),
     "cifar100": _Form(3, 32, 100),
+    "dsprites": _Form(1, 64, 3),
 }
 _EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
 
@@ -136,11 +138,12 @@ def _write_source(section: Mapping[str, Any], folder: Path) -> Path:
         test = _few(found.test if found.test is not None else found.train, _TEST_PER_CLASS, _PER_CLASS)
     except FedsynthError:
         name = str(section["source"])
-        if name not in FOLDERS:
+        if name not in (*FOLDERS, *_FORMS):
             raise
         train, test = _noise(name, section, _PER_CLASS, 0), _noise(name, section, _TEST_PER_CLASS, 1)
+    columns = [attribute.column for attribute in parse_attributes(section["by"])] if section.get("by") else []
     for split, data in (("train", train), ("test", test)):
-        atomic.write(folder / f"{split}.parquet", [_parquet(data)], force=True)
+        atomic.write(folder / f"{split}.parquet", [_parquet(data, columns)], force=True)
     return folder
 
 
@@ -170,14 +173,16 @@ def _noise(name: str, section: Mapping[str, Any], count: int, seed: int) -> Labe
     return LabelledImages(images, labels, tuple(str(label) for label in range(form.classes)))
 
 
-def _parquet(data: LabelledImages) -> bytes:
-    """As Hugging Face writes it."""
+def _parquet(data: LabelledImages, attributes: Sequence[str] = ()) -> bytes:
+    """As Hugging Face writes it. Attributes by which clients are divided are made up, each in two values a class."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     pictures = [{"bytes": encode_png(_plain(image)), "path": None} for image in data.images]
-    table = pa.table({"image": pa.array(pictures, kind), "label": pa.array(data.labels, pa.int64())})
+    rank = np.array([np.count_nonzero(data.labels[:row] == label) for row, label in enumerate(data.labels)])
+    made_up = {name: (rank >> number) % 2 for number, name in enumerate(attributes)}
+    table = pa.table({"image": pa.array(pictures, kind), "label": pa.array(data.labels, pa.int64()), **made_up})
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()

@@ -200,7 +200,7 @@ def test_torchvision_needs_a_root() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="unknown source 'imagenet'; known: digits, mnist, fashion-mnist, emnist, c"):
+    with pytest.raises(UsageError, match="unknown source 'imagenet'; known: digits, dsprites, mnist, fashion-mnist"):
         load("imagenet")
 
 

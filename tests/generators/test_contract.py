@@ -64,7 +64,9 @@ class TestGeneratorFamily:
             "sampling_rate",
             "noise_multiplicity",
         }
-        assert stated.keys() == params.names() - private - {"steps" if "epochs" in stated else "epochs"}
+        with_a_capacity = {"capacity", "capacity_steps", "gamma"}
+        idle = private | with_a_capacity
+        assert stated.keys() == params.names() - idle - {"steps" if "epochs" in stated else "epochs"}
 
     def test_every_default_of_the_small_scale_is_shown_by_help(self, word, fedsynth):
         code, out, _ = fedsynth("train-generator", "--help")

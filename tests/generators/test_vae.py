@@ -8,6 +8,7 @@ import torch
 from torch.distributions import Bernoulli, Normal, kl_divergence
 
 from stages.methods.draws import drawn
+from stages.methods.generator_training import Part, batch_gradients
 from stages.methods.params.vae import VaeTraining
 from stages.methods.private_gradients import example_loss
 from stages.methods.vae import Vae, divergence
@@ -52,6 +53,44 @@ def test_the_loss_is_the_negative_elbo(conditioning):
         kl = kl_divergence(posterior, Normal(0.0, 1.0)).sum(dim=1)
     torch.testing.assert_close(found, -likelihood.sum(dim=(1, 2, 3)) + 2.5 * kl)
     assert float(kl.min()) > 1e-4  # else the term would not be tested
+
+
+def test_a_capacity_holds_the_divergence_and_grows_with_the_steps():
+    """−log p(x|z) + γ·|KL − C·min(1, t/T)|: Burgess et al., with the parts from torch.distributions."""
+    vae = family(capacity=3.0, capacity_steps=10, gamma=7.0, conditioning="label")
+    plain = family(beta=0.0, conditioning="label")
+    weights = vae.initial(torch.Generator().manual_seed(0))
+    images, labels = examples(6)
+    encoder, _ = modules(weights, True)
+    with torch.no_grad():
+        mean, log_variance = encoder((images + 1) / 2, labels)
+        kl = kl_divergence(Normal(mean, (log_variance / 2).exp()), Normal(0.0, 1.0)).sum(dim=1)
+    for step, reached in ((1, 0.3), (5, 1.5), (10, 3.0), (1000, 3.0)):
+        draws = drawn(vae.draws, 6, torch.Generator().manual_seed(2), step=step)
+        surprise = plain.losses(weights, images, labels, {"code": draws["code"]})
+        torch.testing.assert_close(vae.losses(weights, images, labels, draws), surprise + 7.0 * (kl - reached).abs())
+
+
+def test_the_training_says_which_step_it_is():
+    """Each step's loss is taken at that step's capacity: one far above the rest pulls KL up."""
+    images, labels = examples(12)
+    seen = []
+    vae = family(capacity=3.0, capacity_steps=10, conditioning="label")
+    gradients = batch_gradients(vae, images, labels, 4, lambda step: torch.Generator().manual_seed(step))
+    weights = {name: tensor.requires_grad_(True) for name, tensor in vae.initial(torch.Generator()).items()}
+
+    def losses(own, mine, classes, draws):
+        seen.append(draws["step"].tolist())
+        return vae.losses(own, mine, classes, draws)
+
+    for step in (1, 7):
+        gradients(step)(Part(name="vae", losses=losses), weights, list(weights))
+    assert seen == [[1.0] * 4, [7.0] * 4]
+
+
+def test_beta_and_capacity_exclude_each_other():
+    with pytest.raises(ValueError, match="beta"):
+        VaeTraining.from_mapping({"capacity": 3.0, "beta": 2.0})
 
 
 def test_the_divergence_by_hand_and_by_integration():

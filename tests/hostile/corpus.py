@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,22 @@ def datasets():
         about = json.loads(data[position : data.index(b"}", data.index(b'"versions"', position)) + 2])
         yield name, data, json.dumps(about | {"seal_sha256": ZEROS}).encode() + b"\n" + data
     shutil.rmtree(folder)
+
+
+def dsprites():
+    """Its public npz with three images: deflated, and the pickled member that is never read."""
+    images, latents = np.zeros((3, 64, 64), np.uint8), np.ones((3, 6))
+    for name, method in (("deflated", zipfile.ZIP_DEFLATED), ("stored", zipfile.ZIP_STORED)):
+        sink = io.BytesIO()
+        with zipfile.ZipFile(sink, "w", method) as archive:
+            for member, array in (
+                ("imgs", images[: 3 if method else 1]),
+                ("latents_values", latents[: 3 if method else 1]),
+            ):
+                written = io.BytesIO()
+                np.lib.format.write_array(written, array)
+                archive.writestr(zipfile.ZipInfo(f"{member}.npy"), written.getvalue(), method)
+        yield name, sink.getvalue()
 
 
 def foreign_parquet():
@@ -166,6 +183,8 @@ def corpora():
             yield reader, name, document
     for name, data in foreign_parquet():
         yield "parquet-foreign", name, data
+    for name, data in dsprites():
+        yield "dsprites", name, data
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for name, data in logs(folder).items():

@@ -169,6 +169,9 @@ LINES = {
     "evaluate-memorisation": line("evaluate gen/clients/00/private/reviewed.parquet "
                                   "gen/clients/00/private/data.parquet -o new/e.json",
                                   "gen/clients/00/private/reviewed.parquet", "gen/clients/00/private/data.parquet"),
+    "evaluate-quality": line(
+        f"evaluate run/public/test.parquet {_DATA} --quality --features {_M} -o new/e.json",
+        _M, _DATA, "run/public/test.parquet"),
     "evaluate-run": line("evaluate run --delta 1e-5 -o new/e.json", *_RUN[:5], *_RUN[8:10]),
     "evaluate-surrogates": line("evaluate surr --surrogates --sheet new/s.png -o new/e.json",
                                 "surr/clients/00/outbox/surrogate-0001.safetensors"),

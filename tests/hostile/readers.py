@@ -23,6 +23,7 @@ from fedsynth_cli.options import GivenOptions
 from stages.catalogue import DECLARED
 from stages.charging.spending import read_budget
 from stages.data.conform import Form
+from stages.data.named.dsprites import read_npz
 from stages.data.parquet_source import Columns, load_parquet
 from stages.data.png import check_plain, decode_png, read_image
 from stages.declared import undeclared
@@ -73,6 +74,7 @@ def table(forge) -> dict[str, Reader]:
         "parquet-metadata": Reader(dataset, "a.parquet", "json", footer, share=0.5),
         "parquet-inspected": Reader(inspect, "a.parquet", "json", footer, share=0.002),
         "parquet-foreign": Reader(source, "a.parquet", share=0.002),
+        "dsprites": Reader(read_npz, "a.npz"),
         "metadata": Reader(about, "a.json", "json", forge_metadata, refusals=value),
         "egress": Reader(egress.read, "egress.jsonl", "json"),
         "egress-chained": Reader(egress.read, "egress.jsonl", "json", rechained),

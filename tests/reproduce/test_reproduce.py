@@ -83,6 +83,15 @@ def test_a_figure_without_seeds_is_held_against_an_interval(module, entry_of):
         assert verdicts.verdict(judged, entry) == expected
 
 
+def test_one_figure_of_a_run_is_compared_with_another(module, entry_of):
+    verdicts = module("verdicts")
+    entry = entry_of({"run": "a", "metric": "after", "below": "before"})
+    for after, expected in (((1, 2, 3), "reproduced"), ((1, 5, 3), "in part"), ((9, 9, 9), "not reproduced")):
+        figures = [{"after": value, "before": 4} for value in after]
+        found = [{"group": "", "seed": seed, "figures": both} for seed, both in enumerate(figures)]
+        assert verdicts.verdict(verdicts.judge(entry, {"a": found}), entry) == expected
+
+
 def test_each_point_meets_its_own_counterpart(module, entry_of):
     verdicts = module("verdicts")
     both = [

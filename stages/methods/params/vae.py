@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from stages.hyperparameters import By, hyper
+from stages.hyperparameters import By, When, hyper
 from stages.methods.params.generator import (
     GeneratorTraining,
     batch_size_of,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stages.methods.vae import Vae
 
 _PANEL = "vae"
+_WITH_CAPACITY = When("--capacity", lambda params: params.capacity is not None)
 
 
 @GENERATORS.register
@@ -39,7 +40,22 @@ class VaeTraining(GeneratorTraining):
     latent_size: int = hyper(10, "Dimensions of the latent code.", source="paper", panel=_PANEL)
     filters: int = hyper(32, "Channels of the convolutions.", source="paper", panel=_PANEL)
     hidden_size: int = hyper(256, "Units of the fully connected layers.", source="paper", panel=_PANEL)
-    beta: float = hyper(By("scale", {"small": 0.3, "paper": 4.0}), "Weight of the KL term.", symbol="β", panel=_PANEL)
+    beta: float = hyper(
+        By("scale", {"small": 0.3, "paper": 4.0}), "Weight of the KL term.", symbol="β", panel=_PANEL,
+        when=When("no --capacity", lambda params: params.capacity is None),
+    )  # fmt: skip
+    capacity: float | None = hyper(
+        None,
+        "In place of --beta: the KL is held at a capacity that grows from 0 to so many nats (Burgess et al.: 25).",
+        symbol="C",
+        panel=_PANEL,
+    )
+    capacity_steps: int = hyper(
+        100_000, "Steps in which the capacity grows, evenly; then it stays.", panel=_PANEL, when=_WITH_CAPACITY
+    )
+    gamma: float = hyper(
+        1000.0, "Weight of the distance from the capacity, |KL − C|.", symbol="γ", panel=_PANEL, when=_WITH_CAPACITY
+    )
     conditioning: Literal["label", "class-mean"] = hyper(
         By("scale", {"small": "label", "paper": "class-mean"}),
         "label: encoder and decoder see the class; class-mean: codes are drawn around the class's mean, N(μ_c, I).",
@@ -52,6 +68,9 @@ class VaeTraining(GeneratorTraining):
         for name in ("latent_size", "filters", "hidden_size"):
             self.require(getattr(self, name) >= 1, name, "at least 1")
         self.require(self.beta >= 0, "beta", "0 or more")
+        self.require(self.capacity is None or self.capacity >= 0, "capacity", "0 or more")
+        self.require(self.capacity_steps >= 1, "capacity_steps", "at least 1")
+        self.require(self.gamma >= 0, "gamma", "0 or more")
         if self.is_private and self.conditioning == "class-mean":
             raise ValueError(
                 "--conditioning class-mean is refused under differential privacy: the mean codes of the classes "
