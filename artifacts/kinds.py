@@ -49,16 +49,17 @@ class TensorRule:
 class Kind:
     """A kind of file, and everything that other modules have to know about it.
 
-    `text` says what it is, `note` what a reader of one should keep in mind. `tensors` is None where the names are those
-    of a model's parameters: then all are `weight_dtypes`, and `partial` says that some may be missing. `from_data` is
-    False for what no private record can change a bit of, such as fresh keys: it costs no ε. `always_discloses` is what
-    a file of this kind discloses when no noise covers it, whatever its parameters. `passes_events` means that what is
-    made from it has its privacy events; `is_release`, that its tensors, or those of the update behind it, are the
-    very numbers that a mechanism gave out. `carries` is what a server averages such files as; `encoded` means that it
-    must be decoded first. `handed_on` means that each round passes it to the next. `pictures` says how its images are
-    shown: as bytes, clipped to −1 … 1, or stretched. `params` declares what its parameters may be; None where the
-    stage that makes it declares them. A kind that is made from no data is computed again by nobody: it must declare
-    its parameters, and every size of its tensors (`is_bounded`).
+    `text` says what it is, `note` what a reader of one should keep in mind. `tensors` is None where the names are
+    those of a model's parameters: then all are `weight_dtypes`, and `partial` says that some may be missing.
+    `from_data` is False for what no private record can change a bit of, such as fresh keys: it costs no ε.
+    `always_discloses` is what a file of this kind discloses when no noise covers it, whatever its parameters.
+    `passes_events` means that what is made from it has its privacy events; `is_release`, that its tensors, or those
+    of the update behind it, are the very numbers that a mechanism gave out. `carries` is what a server averages
+    such files as; `encoded` means that it must be decoded first; `linear`, that what it is decoded by is public and
+    linear, so that files add up. `handed_on` means that each round passes it to the next. `pictures` says how its
+    images are shown: as bytes, clipped to −1 … 1, or stretched. `params` declares what its parameters may be; None
+    where the stage that makes it declares them. A kind that is made from no data is computed again by nobody: it
+    must declare its parameters, and every size of its tensors (`is_bounded`).
     """
 
     name: str
@@ -75,6 +76,7 @@ class Kind:
     is_release: bool = False
     carries: Literal["update", "state"] | None = None
     encoded: bool = False
+    linear: bool = False
     handed_on: bool = False
     pictures: Literal["bytes", "clipped", "stretched"] | None = None
     params: Mapping[str, Field] | None = None
@@ -102,7 +104,7 @@ class Kind:
     @property
     def adds_up(self) -> bool:
         """Whether the sum of such files is the sum of the updates in them."""
-        return self.carries == "update" and not self.encoded
+        return self.carries == "update" and (self.linear or not self.encoded)
 
     @property
     def disclosed_beside(self) -> frozenset[str]:
@@ -221,11 +223,12 @@ KINDS: dict[str, Kind] = {
         Kind(
             name="residuals",
             format=Format.TENSORS,
-            custodies=("outbound",),
-            text="a client's update as what labels of public images amount to (TOFU); nothing is hidden",
+            custodies=("private", "outbound", "server"),
+            text="an update as what labels of public images amount to (TOFU); nothing is hidden",
             always_discloses=frozenset({"update"}),
             carries="update",
             encoded=True,
+            linear=True,
             tensors={
                 "residuals": TensorRule(dtypes=("F32",), dims=("n", "classes")),
                 "averages": TensorRule(dtypes=("F32",), dims=("numbers",), optional=True),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from artifacts.kinds import KINDS
 from stages.data.params import PartitionParams
 from stages.hyperparameters import HyperParameters, Variants
 from stages.methods.params.synthesis import Synthesis
@@ -146,7 +147,7 @@ COMMANDS: dict[str, Command] = {
             name="secagg mask",
             performed_by="stages.secagg.mask:mask",
             client_sends=("secagg-masked",),
-            names=("keys", "model", "update|message"),
+            names=("keys", "model", "|".join(name for name, kind in KINDS.items() if kind.adds_up)),
             libraries=("cryptography", "numpy"),
         ),
         Command(

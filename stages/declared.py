@@ -20,7 +20,6 @@ from artifacts.metadata import Metadata
 from stages.catalogue import COMMANDS
 from stages.hyperparameters import PluginRecord, stated
 from stages.methods.params.client_privacy import NEXT_CLIP
-from stages.methods.params.encoding import DeltaEncoding
 from stages.methods.params.synthesis import Synthesis
 from stages.nets.params import SHAPE, network_params
 from stages.plugins import missing, records, refuse_missing
@@ -155,7 +154,9 @@ def _misspelt(stage: str, method: str | None, text: str, _plugins: tuple[str, ..
             case "secagg":
                 # The rest is declared by the kinds, and read so: no file with other parameters is read at all.
                 if params.get("encoding"):
-                    stated(DeltaEncoding, params["encoding"])
+                    made = stated(ENCODERS, params["encoding"])
+                    if not made.additive:
+                        raise ValueError(f"files of {made.method} do not add up")
             case "sign" | "receipt":
                 _check_names(params, set())
             case "aggregate":

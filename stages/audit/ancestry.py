@@ -16,6 +16,7 @@ from stages.audit.required_disclosures import required_disclosures
 from stages.audit.surrounding_files import Given, Kept, Shelf
 from stages.data.schema import PUBLIC_CUSTODY
 from stages.data.schema import ROLE as SCHEMA
+from stages.secagg.summed import carries_noise
 
 # Kinds that hold the very tensors of the private file that they are made from.
 _WEIGHTS = ("message", "state", "secagg-masked")
@@ -147,4 +148,4 @@ def _mismatches(metadata: Metadata, opened: Kept, name: str) -> Iterator[str]:
 def _noised_here(metadata: Metadata) -> bool:
     """Whether the stage that made the file adds noise itself: shares of a round's noise."""
     params = metadata.params
-    return params.get("noise_multiplier") is not None or bool(params.get("encoding"))
+    return params.get("noise_multiplier") is not None or carries_noise(params.get("encoding") or {})

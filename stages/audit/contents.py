@@ -15,7 +15,9 @@ from artifacts.kinds import KINDS
 from stages.compression.file import sizes
 from stages.execution.dispatch import named
 from stages.nets.params import matches
+from stages.proxies.residuals_file import encoding_of
 from stages.registry import ENCODERS
+from stages.secagg.summed import summed_kind
 
 Shapes = dict[str, tuple[int, ...]]
 _RUNNING = ("running_mean", "running_var")
@@ -57,6 +59,9 @@ def misfits(found: TensorStream, labels: NDArray[Any] | None, model: KnownModel 
     `labels` are those of a surrogate.
     """
     kind = KINDS[found.metadata.kind]
+    if found.metadata.stage == "secagg" and kind.holds_weights:
+        summed = KINDS[summed_kind(found.metadata.params.get("encoding") or {})]
+        kind = summed if summed.encoded else kind
     if kind.holds_weights and model is not None:
         yield from _foreign(_shapes(found), model.shapes, partial=kind.partial)
     check = next((one.checked_by for one in ENCODERS.classes if one.kind == kind.name), None)
@@ -93,7 +98,7 @@ def surrogate_misfits(found: TensorStream, labels: NDArray[Any] | None, model: K
 
 def residuals_misfits(found: TensorStream, _labels: None, model: KnownModel | None) -> Iterator[str]:
     if model is not None:
-        wanted = {"residuals": (found.metadata.params.get("images"), model.params.get("num_classes"))}
+        wanted = {"residuals": (encoding_of(found.metadata).get("images"), model.params.get("num_classes"))}
         yield from _other_sizes(found, wanted, model)
 
 

@@ -37,6 +37,7 @@ from stages.secagg.session import (
     signature_of,
     survivors_statement,
 )
+from stages.secagg.summed import carries_noise
 from stages.secagg.total import recovered
 
 STAGE = "secagg"
@@ -242,7 +243,7 @@ def _grid(encoding: Mapping[str, Any], session: Session) -> tuple[float, int]:
             )
         except ValueError:
             return 0.0, 0
-    elif encoding:
+    elif carries_noise(encoding):
         return 0.0, 0
     return ring.step, ring.most
 

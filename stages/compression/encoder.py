@@ -12,6 +12,7 @@ from artifacts.formats import any_file, tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.identity import keys
 from artifacts.identity.keys import Key
+from artifacts.kinds import Custody
 from artifacts.ledgers import lineage
 from artifacts.ledgers.gate import destination
 from artifacts.metadata import Metadata
@@ -111,8 +112,12 @@ def about_sent(
     before: TensorArtifact | None,
     secret: Key,
     *libraries: str,
+    custody: Custody = "outbound",
 ) -> Metadata:
-    """What the file of a client's update says of itself; `libraries` besides numpy decide its bytes."""
+    """What the file of a client's update says of itself; `libraries` besides numpy decide its bytes.
+
+    One that leaves names its sources by commitments; one that stays, for `secagg mask`, by their digests.
+    """
     number = round_of(model) + 1
     # What an earlier update left behind brings with it what that one cost, and what it disclosed without noise.
     sources = [change, *([before] if before is not None else [])]
@@ -126,13 +131,18 @@ def about_sent(
         kind=params.kind,
         stage="encode",
         method=params.method,
-        custody="outbound",
+        custody=custody,
         client=client,
         round=number,
         params=params.to_json(),
         inputs=(
             lineage.by_digest(model, "model"),
-            *(lineage.for_outbound(source, role, key=secret, context=context) for source, role in named),
+            *(
+                lineage.for_outbound(source, role, key=secret, context=context)
+                if custody == "outbound"
+                else lineage.by_digest(source, role)
+                for source, role in named
+            ),
         ),
         privacy=tuple(event for number, event in enumerate(events) if event not in events[:number]),
         disclosures=tuple(sorted(disclosed - COUNTS)),

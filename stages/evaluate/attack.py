@@ -62,6 +62,7 @@ def evaluate_attack(
     local_rate: float = 0.1,
     shadow_models: int = 8,
     shadow_steps: int = 200,
+    sacro: Path | None = None,
     seed: int = 0,
     picture: Path | None = None,
     device: Device = "auto",
@@ -89,8 +90,10 @@ def evaluate_attack(
             model, files, out, against=against, held_out=held_out, images=images, seed=seed, device=device,
             attack=Attack(attack_steps, total_variation, restarts), force=force, report=report,
             work=LocalWork(local_steps, local_batch, local_rate),
-            shadows=Shadows(models=shadow_models, steps=shadow_steps, rate=local_rate),
+            shadows=Shadows(models=shadow_models, steps=shadow_steps, rate=local_rate), sacro=sacro,
         )  # fmt: skip
+    if sacro is not None:
+        raise UsageError("--sacro goes with --attack suite.")
     dataset = load_dataset(against)
     start, shape = read_fitting_model(model, against, dataset)
     content, count = dataset.content, images or len(dataset.content)

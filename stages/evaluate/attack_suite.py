@@ -27,6 +27,7 @@ from stages.data.dataset_images import load_dataset
 from stages.data.images import LabelledImages, to_pixels
 from stages.evaluate.accuracy import read_fitting_model
 from stages.evaluate.attack_files import other_images, read_attacked, rounded
+from stages.evaluate.sacro_target import prepare_target, write_target
 from stages.execution.progress import Report, Summary
 from stages.execution.randomness import numpy_stream, stream_seed
 from stages.models.file import check_images_fit, network_of, to_module
@@ -118,10 +119,13 @@ class _Suite:
 
 def evaluate_suite(
     model: Path, files: Sequence[Path], out: Path, *, against: Path, held_out: Path, images: int | None,
-    attack: Attack, work: LocalWork, shadows: Shadows, seed: int, device: Device, force: bool, report: Report,
+    attack: Attack, work: LocalWork, shadows: Shadows, sacro: Path | None, seed: int, device: Device, force: bool,
+    report: Report,
 ) -> Summary:  # fmt: skip
-    """Attack each file by all that fits it, and the model by shadow models."""
+    """Attack each file by all that fits it, and the model by shadow models; `sacro` is a folder for SACRO-ML."""
     prepare_private(out)
+    if sacro is not None:
+        prepare_target(sacro)
     dataset = load_dataset(against)
     start, shape = read_fitting_model(model, against, dataset)
     content = dataset.content
@@ -154,6 +158,9 @@ def evaluate_suite(
         "best": [_best(str(path), rows) for path in [*files, *([model] if shadows.models else [])]],
         "note": _NOTE,
     }
+    if sacro is not None:
+        both = (suite.tensors(suite.private), suite.tensors(suite.others))
+        write_target(sacro, suite.module(), model.name, *both, force=force)
     atomic.write_json(out, summary, force=force)
     return {"out": str(out), **summary}
 

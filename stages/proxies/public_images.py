@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from artifacts.errors import InputError
 from artifacts.formats import any_file, tensors_file
 from artifacts.identity import keys
+from artifacts.kinds import Custody
 from artifacts.ledgers.gate import destination
-from artifacts.places import client_of
+from artifacts.places import PRIVATE, client_of
 from artifacts.publish import prepare
 from stages.charging.spending import key_of, refuse_uncovered
 from stages.compression.encoder import about_sent
@@ -39,13 +40,17 @@ def encode_on_public_images(
     force: bool = False,
     report: Report = silent,
 ) -> Summary:
-    """Write the residuals into an outbox. The summary says the cosine that the receiver will get."""
-    prepare(out, "outbound")
+    """Write the residuals into an outbox; or, for `secagg mask`, into private/.
+
+    The summary says the cosine that the receiver will get.
+    """
+    custody: Custody = "private" if out.absolute().parent.name == PRIVATE else "outbound"
+    prepare(out, custody)
     name = client_of(out, client)
     start = read_model(model)
     change = read_own_update(update, start, name)
     key = key_of(out, key)
-    metadata = about_sent(params, name, start, change, None, keys.read(key), "torch")
+    metadata = about_sent(params, name, start, change, None, keys.read(key), "torch", custody=custody)
     any_file.refuse_other(out, metadata, force=force)
     refuse_uncovered(key, metadata.privacy, metadata.disclosures, [update])
 

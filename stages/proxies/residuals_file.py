@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from artifacts.errors import InputError
 from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
+from artifacts.metadata import Metadata
 from stages.methods.params.public_images import PublicImages
 from stages.models.file import network_of, to_module
 from stages.proxies.file import seen_averages
@@ -23,13 +25,19 @@ if TYPE_CHECKING:
     from stages.execution.torch_setup import Device
 
 
+def encoding_of(metadata: Metadata) -> Mapping[str, Any]:
+    """The parameters of the encoding: of a client's own file, or as all files of a secure sum stated them."""
+    stated: Mapping[str, Any] = metadata.params["encoding"] if metadata.stage == "secagg" else metadata.params
+    return stated
+
+
 def decoded_residuals(path: Path, model: TensorArtifact, device: Device = "auto") -> TensorArtifact:
     """Such a file, checked, with the update that it stands for in place of its own tensors."""
     from stages.execution.torch_setup import set_up
     from stages.nets.state import exchanged, trained
 
     metadata, specs = tensors_file.read_header(path)
-    params: Any = ENCODERS.from_mapping(metadata.params)
+    params: Any = ENCODERS.from_mapping(encoding_of(metadata))
     _, shape = network_of(model.metadata, model.path)
     found = next(spec.shape for spec in specs if spec.name == "residuals")
     if tuple(found) != (params.images, shape.num_classes):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from artifacts.errors import UsageError
+from artifacts.kinds import KINDS
 from stages.methods.params.aggregation import Rule
 from stages.methods.params.local_training import LocalTraining
 from stages.recipes.declared import declaration
@@ -89,6 +90,7 @@ def source(recipe: Recipe, client: str, round: int) -> str:
         return message_file(client, round)
     encoding = recipe.section("encode")
     changed = any(encoding.get(key) is not None for key in ("clip_norm", "sparsify"))
+    changed |= KINDS[declaration("encode", encoding).kind].encoded
     return (unsent_message if changed else update_file)(client, round)
 
 

@@ -179,7 +179,8 @@ def _source(path: Path, model: TensorArtifact, session: Session, member: Member)
         raise InputError(f"{model.path} is private: a file that names it would tell its digest. Train from another.")
     if lineage.by_digest(model, "model") not in source.metadata.inputs:
         raise InputError(f"{path} was not made from {model.path}. Give the model that it started from.")
-    check_fits(source.tensors, exchanged(model), path)
+    if not KINDS[source.metadata.kind].encoded:  # else its own parameters say what it holds, and the decoder checks it
+        check_fits(source.tensors, exchanged(model), path)
     return source
 
 
@@ -194,7 +195,10 @@ class Noise:
 
 
 def ring_of(source: TensorArtifact, session: Session) -> tuple[Ring, dict[str, Any]]:
-    """How the update is written in whole numbers, and the parameters on which all clients of the round must agree."""
+    """How the update is written in whole numbers, and the encoding on which all clients of the round must agree.
+
+    That of its noise, or of what the sum has to be decoded by; none for an update as it is.
+    """
     noise = _noise_of(source)
     if noise is None:
         ring = session.plain_ring()
@@ -203,7 +207,7 @@ def ring_of(source: TensorArtifact, session: Session) -> tuple[Ring, dict[str, A
                 f"{source.path} carries no share of noise, and the list of keys declares no range for plain values. "
                 "Collect the keys with --range."
             )
-        return ring, {}
+        return ring, dict(source.metadata.params) if KINDS[source.metadata.kind].encoded else {}
     if session.reach is not None:
         raise InputError(
             f"{source.path} carries a share of noise, which has its own grid. Collect the keys without --range."

@@ -13,6 +13,7 @@ from artifacts.digests import canonical_json
 from artifacts.errors import InputError, UsageError, VerificationError
 from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
+from artifacts.kinds import KINDS
 from artifacts.ledgers import lineage
 from artifacts.metadata import Metadata
 from artifacts.publish import prepare
@@ -83,8 +84,11 @@ def secure_sum(
     values: Any = (whole * (ring.step / divisor)).astype(np.float32)
     references = [lineage.by_digest(answer, "unmask") for answer in given]
     metadata = Metadata(
-        kind="update", stage="secagg", method="sum", custody="server", round=session.round,
-        params={"of": result, "clients": len(there), "threshold": session.threshold, "step": ring.step},
+        kind=vectors.kind, stage="secagg", method="sum", custody="server", round=session.round,
+        params={
+            "of": result, "clients": len(there), "threshold": session.threshold, "step": ring.step,
+            **({"encoding": vectors.encoding} if KINDS[vectors.kind].encoded else {}),
+        },
         inputs=(vectors.model, session.reference, *vectors.references, *references),
         privacy=_events(vectors), disclosures=tuple(sorted(vectors.disclosures)), simulation=vectors.simulation,
         versions=versions("cryptography", "numpy"),
@@ -93,7 +97,7 @@ def secure_sum(
     return {
         "out": str(out),
         "sha256": digest,
-        "kind": "update",
+        "kind": vectors.kind,
         "round": session.round,
         "of": result,
         "survivors": list(there),
@@ -210,6 +214,6 @@ def _wrong(client: str, what: str) -> VerificationError:
 def _events(vectors: Vectors) -> tuple[dict[str, Any], ...]:
     """Shares of noise become one event of the sum, what the round costs each client; so do events about records."""
     kinds = {canonical_json([{**event, "id": ""} for event in events]) for events in vectors.events}
-    if vectors.encoding and (len(kinds) != 1 or not vectors.events[0]):
+    if vectors.noisy and (len(kinds) != 1 or not vectors.events[0]):
         raise InputError("the masked updates cannot be charged: their events differ. Encode all alike.")
     return events_of(vectors.events)

@@ -19,6 +19,7 @@ from stages.secagg.masks import Words
 from stages.secagg.ring import Ring
 from stages.secagg.roster import StepKeys
 from stages.secagg.session import Session, check_signed, names
+from stages.secagg.summed import carries_noise, summed_kind
 
 _AGREED = ("peers", "step", "most", "encoding")
 
@@ -55,8 +56,17 @@ class Vectors:
 
     @property
     def encoding(self) -> dict[str, Any]:
-        """The parameters of the noise, where there are shares of it."""
+        """The parameters of the noise, where there are shares of it; or of what the sum is decoded by."""
         return dict(self._stated["encoding"])
+
+    @property
+    def noisy(self) -> bool:
+        return carries_noise(self.encoding)
+
+    @property
+    def kind(self) -> str:
+        """Of the sum."""
+        return summed_kind(self.encoding)
 
     @property
     def model(self) -> InputRef:
@@ -70,8 +80,7 @@ class Vectors:
 
     @property
     def ring(self) -> Ring:
-        noisy = bool(self.encoding)
-        reach = None if noisy else self._session.reach
+        reach = None if self.noisy else self._session.reach
         return Ring(self._session.modulus, self._stated["step"], self._stated["most"], reach)
 
     @property
@@ -128,7 +137,7 @@ class Vectors:
             self._first, self._stated = path, stated
         odd = next((name for name, value in stated.items() if value != self._stated[name]), None)
         if odd is not None:
-            what = {"inputs": "model", "private": "kind of noise", "encoding": "noise"}.get(odd, odd)
+            what = {"inputs": "model", "private": "kind of noise", "encoding": "encoding"}.get(odd, odd)
             raise InputError(
                 f"{path} has another {what} than {self._first}: their sum would mean nothing, or hide less than "
                 "each claims. Mask all updates of a round alike."
@@ -145,7 +154,8 @@ class Vectors:
         fits = numbers and len(session.clients) * stated["most"] < 2 ** (session.modulus - 1)
         if not fits or not isinstance(stated["encoding"], dict) or len(stated["inputs"]) != 1:
             raise InputError(f"{path} does not say how its numbers are to be read. Get it again.")
-        if ring is not None and (stated["step"], stated["most"], stated["encoding"]) != (ring.step, ring.most, {}):
+        noisy = carries_noise(stated["encoding"])
+        if ring is not None and (stated["step"], stated["most"], noisy) != (ring.step, ring.most, False):
             raise InputError(f"{path} is on another grid than the list of keys declares. Mask the update again.")
         wanted = "I32" if session.modulus == 32 else "I64"
         if any(spec.dtype != wanted for spec in artifact.specs):

@@ -5,6 +5,7 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
+import yaml
 from scipy.stats import binomtest
 
 from fedsynth_cli.app import run as run_command_line
@@ -85,6 +86,25 @@ def test_local_steps_are_unrolled_and_shadow_models_attack_the_model(fedsynth_js
     model = next(row for (_, name), row in rows.items() if name.startswith("LiRA"))
     assert model["file"].endswith("model-0000.safetensors") and 0 <= model["auc"] <= 1
     assert [row["file"] for row in found["best"]][-1] == model["file"]
+
+
+def test_sacro_ml_gets_the_models_probabilities(fedsynth, fedsynth_json, known, tmp_path):
+    message, folder = known / "clients/00/outbox/message-0001.safetensors", tmp_path / "sacro"
+    options = ["--attack-steps", "1", "--sacro", folder]
+    suite(fedsynth_json, known, tmp_path / "a.json", message, options=options)
+    target = yaml.safe_load((folder / "target.yaml").read_text())
+    sides = {"train": known / "clients/00/private/data.parquet", "test": known / "public/test.parquet"}
+    right = {}
+    for side, data in sides.items():
+        found, labels = (np.loadtxt(folder / target[f"{name}_{side}_path"], delimiter=",") for name in ("proba", "y"))
+        assert found.sum(1) == pytest.approx(np.ones(len(labels)))
+        right[side] = (found.argmax(1) == labels).mean()
+        model = known / "public/model-0000.safetensors"
+        stated = fedsynth_json("evaluate", model, data, "-o", tmp_path / f"{side}.json")
+        assert right[side] == pytest.approx(stated["accuracy"], abs=1e-6)
+    assert target["generalisation_gap"] == pytest.approx(right["train"] - right["test"])
+    assert (folder / "proba_train.csv").stat().st_mode & 0o077 == 0
+    assert {path.suffix for path in folder.iterdir()} == {".csv", ".yaml"}, "no pickle"
 
 
 def test_a_synthetic_set_that_is_a_copy_and_one_of_noise(fedsynth_json, known, dataset, tmp_path):

@@ -100,3 +100,26 @@ target.load(sys.argv[1])
 print(target.dataset_name, target.safemodel[0]["tool"], target.has_probas())
 """
     assert foreign(script, folder, environment=".venv-sacro").splitlines()[-1] == "run fedsynth False"
+
+
+def test_sacro_mls_attack_runs_on_probabilities_of_ours(foreign, fedsynth, finished_run, tmp_path):
+    """A network that saw none of the records: what an attack finds is chance."""
+    model, home = finished_run / "public/model-0000.safetensors", finished_run / "clients/00"
+    words = [model, home / "outbox/message-0001.safetensors", "--attack", "suite", "--sacro", tmp_path / "sacro"]
+    known = ["--against", home / "private/data.parquet", "--held-out", finished_run / "public/test.parquet"]
+    few = ["--attack-steps", 1, "--restarts", 1, "--images", 1, "--shadow-models", 0]
+    assert fedsynth("evaluate", *words, *known, *few, "-q", "-o", tmp_path / "a.json")[0] == 0
+    script = """
+import sys
+from sacroml.attacks.target import Target
+from sacroml.attacks.worst_case_attack import WorstCaseAttack
+target = Target()
+target.load(sys.argv[1])
+attack = WorstCaseAttack(n_reps=3, output_dir=sys.argv[2], write_report=False)
+assert attack.attackable(target)
+found = attack.attack(target)
+runs = found["attack_experiment_logger"]["attack_instance_logger"].values()
+print(sum(run["AUC"] for run in runs) / len(runs))
+"""
+    found = foreign(script, tmp_path / "sacro", tmp_path / "report", environment=".venv-sacro")
+    assert abs(float(found.splitlines()[-1]) - 0.5) < 0.25

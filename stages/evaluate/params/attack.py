@@ -102,6 +102,10 @@ MEASUREMENT = Measurement(
         Option(name="local_rate", type=float, text="suite: their step size, and that of shadow models (default 0.1)."),
         Option(name="shadow_models", type=int, least=0, text="suite: models trained for LiRA, 0 for none (default 8)."),
         Option(name="shadow_steps", type=int, least=1, text="suite: steps of each of them (default 200)."),
+        Option(
+            name="sacro", type=Path, metavar="FOLDER",
+            text="suite: a private folder for SACRO-ML: target.yaml, probabilities and labels as CSV.",
+        ),
         HELD_OUT,
         SEED,
         PICTURE,

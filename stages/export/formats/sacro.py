@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stages.export.facts import Facts
 
 ACRO = "1.0.2"  # whose viewer reads only files that say its own version
-_ARRAYS = (
+ARRAYS = (
     "X_train", "y_train", "X_test", "y_test", "X_train_orig", "y_train_orig", "X_test_orig", "y_test_orig",
     "proba_train", "proba_test", "indices_train", "indices_test",
 )  # fmt: skip
@@ -46,7 +46,7 @@ def _target(facts: Facts) -> dict[str, Any]:
         "features": {},
         "generalisation_gap": None,
         "safemodel": [{"tool": "fedsynth", "differential_privacy": guarantees, "audit": facts.audit["verdict"]}],
-        **{f"{name}_path": "" for name in _ARRAYS},
+        **{f"{name}_path": "" for name in ARRAYS},
     }
 
 

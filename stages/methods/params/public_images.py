@@ -24,6 +24,7 @@ class PublicImages(Encoder, MicroBatch):
     decodes_with_torch: ClassVar[bool] = True
     checked_by: ClassVar[str | None] = "stages.audit.contents:residuals_misfits"
     reads: ClassVar[tuple[str, ...]] = ("update",)
+    additive: ClassVar[bool] = True
     on_device: ClassVar[bool] = True
 
     method: Literal["public-images"] = hyper(
