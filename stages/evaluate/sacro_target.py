@@ -45,7 +45,7 @@ def write_target(
         "dataset_name": name,
         "dataset_module_path": "",
         "features": {},
-        "generalisation_gap": right[0] - right[1],
+        "generalisation_gap": right["train"] - right["test"],
         "safemodel": [],
         **{f"{array}_path": f"{array}.csv" if array in arrays else "" for array in ARRAYS},
     }
