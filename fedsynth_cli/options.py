@@ -18,7 +18,8 @@ import typer
 from artifacts.errors import UsageError
 from artifacts.places import in_outbox, pending_for
 from fedsynth_cli.urls import KEPT, WRITTEN, PathOrUrl
-from stages.hyperparameters import HyperParameters, Variants
+from stages.families import Variants
+from stages.hyperparameters import HyperParameters
 
 Out = Annotated[Path, WRITTEN, typer.Option("--out", "-o", help="Where to write.", show_default=False)]
 MaybeOut = Annotated[

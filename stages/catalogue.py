@@ -10,7 +10,8 @@ from typing import Any
 
 from artifacts.kinds import KINDS
 from stages.data.params import PartitionParams
-from stages.hyperparameters import HyperParameters, Variants
+from stages.families import Variants
+from stages.hyperparameters import HyperParameters
 from stages.methods.params.synthesis import Synthesis
 from stages.registry import ALGORITHMS, ENCODERS, GENERATORS, NETWORKS, RULES
 from stages.secagg.terms import SecaggTerms

@@ -18,7 +18,8 @@ from artifacts.errors import InputError
 from artifacts.kinds import DATASET_PARAMS
 from artifacts.metadata import Metadata
 from stages.catalogue import COMMANDS
-from stages.hyperparameters import PluginRecord, stated
+from stages.families import stated
+from stages.hyperparameters import PluginRecord
 from stages.methods.params.client_privacy import NEXT_CLIP
 from stages.methods.params.synthesis import Synthesis
 from stages.nets.params import SHAPE, network_params

@@ -13,17 +13,13 @@ elsewhere it may not be given, and the metadata leave it out.
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import pkgutil
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 Source = Literal["paper", "ours"]
-H = TypeVar("H", bound="HyperParameters")
-M = TypeVar("M", bound="HyperParameters")
 
 
 class By:
@@ -103,7 +99,7 @@ class HyperParameters:
 
     def __post_init__(self) -> None:
         declared: Any = type(self)
-        hints = _hints(declared)
+        hints = hints_of(declared)
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             if isinstance(f.default, By) and (value is None or value is f.default):
@@ -152,14 +148,14 @@ class HyperParameters:
 
         A null takes a value back that a recipe has from another one: the default, or off where that is possible.
         """
-        given = _by_name(values)
+        given = by_name(values)
         cls._check_plugin(given.pop("plugin", None))
         unknown = sorted(given.keys() - cls.names())
         if unknown:
             known = ", ".join(sorted(cls.names()))
             raise ValueError(f"unknown parameter {unknown[0]!r}; known: {known}")
         declared: Any = cls
-        hints = _hints(declared)
+        hints = hints_of(declared)
         kept = {n: v for n, v in given.items() if v is not None or type(None) in get_args(hints[n])}
         made = cls(**kept, **(facts or {}))
         for f in dataclasses.fields(cls):
@@ -181,125 +177,16 @@ class HyperParameters:
             )
 
 
-class Variants(Generic[H]):
-    """A family of declarations, of which one parameter's value chooses one: `encode` by its `--method`.
-
-    A member registers itself with `register` where it is declared; the modules of `package` are imported when the
-    first member is asked for.
-    """
-
-    def __init__(self, key: str, *, default: str, package: str) -> None:
-        self.key, self.default = key, default
-        self._package: str | None = package
-        self._classes: list[type[H]] = []
-
-    def register(self, declared: type[M]) -> type[M]:
-        """Class decorator: `declared` joins the family under the words that its key allows."""
-        for word in self.words_of(declared):
-            for other in self._classes:
-                if word in self.words_of(other):
-                    owner = f"the plug-in {other.plugin}" if other.plugin else "fedsynth itself"
-                    raise ValueError(f"--{self.key} {word} is declared by {owner} already: choose another name")
-        self._classes.append(cast("type[H]", declared))
-        return declared
-
-    def joined_after(self, count: int) -> tuple[type[HyperParameters], ...]:
-        """The members that registered after the first `count`."""
-        return tuple(self._classes[count:])
-
-    def forget(self, declared: type[H]) -> None:
-        """Undo `register`: a plug-in that failed, or is not used any more, leaves nothing behind."""
-        self._classes.remove(declared)
-
-    @property
-    def classes(self) -> tuple[type[H], ...]:
-        """The members: the default one, the others by their words, plug-ins; whichever was imported first."""
-        if self._package is not None:
-            package, self._package = importlib.import_module(self._package), None
-            for module in sorted(found.name for found in pkgutil.iter_modules(package.__path__)):
-                importlib.import_module(f"{package.__name__}.{module}")
-        return tuple(sorted(self._classes, key=self._place))
-
-    def _place(self, declared: type[H]) -> tuple[bool, bool, tuple[str, ...]]:
-        words = self.words_of(declared)
-        return self.default not in words, declared.plugin is not None, words
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The values that the key may have, the default one first."""
-        return tuple(word for declared in self.classes for word in self.words_of(declared))
-
-    def words_of(self, declared: type) -> tuple[str, ...]:
-        """The values of the key that choose this member."""
-        return _words_of(declared, self.key)
-
-    def having(self, fact: str) -> list[str]:
-        """The words of the members of which this class attribute is true."""
-        return [word for declared in self.classes if getattr(declared, fact) for word in self.words_of(declared)]
-
-    def chosen(self, values: Mapping[str, Any]) -> type[H]:
-        """The member that the value of the key belongs to; the default one where there is none."""
-        found = values.get(self.key) or self.default
-        for declared in self.classes:
-            if found in self.words_of(declared):
-                return declared
-        if values.get("plugin") is not None:
-            raise ValueError(
-                f"--{self.key} {found} is by the plug-in {PluginRecord.parse(values['plugin'])}, which is not loaded: "
-                "name it with --plugin or in FEDSYNTH_PLUGINS"
-            )
-        raise ValueError(
-            f"--{self.key} must be one of {', '.join(self.words)}; found {found!r}. One of your own comes by --plugin"
-        )
-
-    def from_mapping(self, values: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> H:
-        """Build the class that the values ask for; a parameter of another one is named as such."""
-        given = _by_name(values)
-        declared = self.chosen(given)
-        for name in sorted(given.keys() - declared.names()):
-            owners = [c for c in self.classes if name in c.names()]
-            words = [word for owner in owners for word in self.words_of(owner)]
-            if words and given[name] is not None:
-                flag = name.replace("_", "-")
-                raise ValueError(
-                    f"--{flag} goes with --{self.key} {' or '.join(words)}; found --{self.key} "
-                    f"{given.get(self.key) or self.default}"
-                )
-            if words:
-                given.pop(name)
-        return declared.from_mapping(given, facts)
-
-
-def stated(declared: type[H] | Variants[H], values: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> H:
-    """The parameters as a file states them: every one that had an effect, spelt as its stage spells it.
-
-    Of a file that leaves one out nobody could say how it was made: it is refused (`ValueError`).
-    """
-    made = declared.from_mapping(values, facts)
-    said = made.to_json()
-    silent = sorted(said.keys() - values.keys())
-    if silent:
-        raise ValueError(f"it does not say {silent[0]!r}, which had an effect (here {said[silent[0]]!r})")
-    wrong = sorted(name for name in values if repr(said.get(name)) != repr(values[name]))  # 1 is not 1.0
-    if wrong:
-        raise ValueError(f"{wrong[0]!r} is not as the stage spells it")
-    return made
-
-
-def _by_name(values: Any) -> dict[str, Any]:
+def by_name(values: Any) -> dict[str, Any]:
     """Parameters come from files too: whatever is no mapping of names is refused here."""
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         raise ValueError(f"parameters must be a mapping of names to values, found {values!r}")
     return {name.replace("-", "_"): value for name, value in values.items()}
 
 
-@cache  # an audit asks for every file
-def _words_of(declared: type, key: str) -> tuple[str, ...]:
-    return get_args(_hints(declared)[key])
-
-
 @cache
-def _hints(declared: type) -> dict[str, Any]:
+def hints_of(declared: type) -> dict[str, Any]:
+    """The types of a declaration's fields, by name."""
     return get_type_hints(declared)
 
 

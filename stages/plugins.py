@@ -25,7 +25,8 @@ from typing import Any
 from artifacts import limits
 from artifacts.errors import InputError, UsageError
 from stages import registry
-from stages.hyperparameters import PluginRecord, Variants
+from stages.families import Variants
+from stages.hyperparameters import PluginRecord
 from stages.nets.torchvision_door import opened_for
 
 VARIABLE = "FEDSYNTH_PLUGINS"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stages.hyperparameters import Variants
+from stages.families import Variants
 
 if TYPE_CHECKING:
     from stages.methods.params.aggregation import Rule

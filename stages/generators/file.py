@@ -14,7 +14,7 @@ from artifacts.errors import InputError
 from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.metadata import Metadata
-from stages.hyperparameters import stated
+from stages.families import stated
 from stages.methods.params.generator import GeneratorTraining
 from stages.models.file import check_fits
 from stages.nets.generator_params import ImageShape

@@ -12,7 +12,7 @@ from artifacts.formats.safetensors_layout import TensorSpec
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.metadata import Metadata
 from stages.declared import check_params
-from stages.hyperparameters import stated
+from stages.families import stated
 from stages.nets.params import SHAPE, InputShape, Network
 from stages.plugins import refuse_missing
 from stages.registry import NETWORKS

@@ -7,7 +7,7 @@ from typing import Any
 
 from artifacts.errors import UsageError
 from stages.catalogue import DECLARED
-from stages.hyperparameters import Variants
+from stages.families import Variants
 from stages.recipes.step import Step
 
 BESIDE = {"source", "root", "download"}

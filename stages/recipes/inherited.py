@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stages.catalogue import DECLARED
-from stages.hyperparameters import By, Variants
+from stages.families import Variants
+from stages.hyperparameters import By
 from stages.recipes.declared import BESIDE
 
 if TYPE_CHECKING:

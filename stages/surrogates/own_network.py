@@ -26,6 +26,7 @@ def own_network(text: str) -> Network:
         except ValueError as error:
             raise UsageError(f"--network {text}: {word!r} is no value: {error}.") from error
     try:
-        return NETWORKS.from_mapping(values)
+        made: Network = NETWORKS.from_mapping(values)
     except ValueError as error:
         raise UsageError(f"--network {text}: {error}.") from error
+    return made

@@ -16,8 +16,9 @@ from artifacts.metadata import Metadata
 from fedsynth_cli.commands import load
 from stages.catalogue import DECLARED
 from stages.declared import check_params
+from stages.families import Variants
 from stages.generators.file import described, generator_params
-from stages.hyperparameters import By, Variants
+from stages.hyperparameters import By
 from stages.models.file import network_of
 from stages.nets.generator_params import ImageShape
 from stages.recipes.declared import parameters
