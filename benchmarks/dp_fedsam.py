@@ -1,6 +1,6 @@
 """DP-FedSAM against DP-FedAvg in a setting where noise costs accuracy; [dp-fedsam](dp-fedsam.md) has the figures.
 
-FashionMNIST, 500 clients of 120 images, Dirichlet 0.6, a twentieth of them a round, σ = 0.95. Clip, rate and radius
+FashionMNIST, 500 clients of 120 images, Dirichlet 0.6, a fiftieth of them a round, σ = 0.95. Clip, rate and radius
 of each method are chosen by the same number of trials on a seed that is not reported. Reported seeds are paired: within
 a seed all methods have the same data, first weights, participants, batches and noise. To pair the noise it is drawn
 from the seed, which no run of `fedsynth` does, so the rounds are computed in memory, by the functions of the commands.
@@ -37,7 +37,7 @@ from stages.privacy.mechanism import clipped
 from stages.registry import NETWORKS
 
 TITLE = "DP-FedSAM where noise matters"
-_SHARE, _SIGMA, _BATCH, _TOGETHER, _WIDTH = 0.05, 0.95, 32, 10, 16
+_SHARE, _SIGMA, _BATCH, _TOGETHER, _WIDTH = 0.02, 0.95, 32, 10, 16
 _TUNED_ON = 100
 
 
@@ -53,7 +53,9 @@ class _Method:
 def _trials(*radii: float | None) -> tuple[tuple[float, float, float | None], ...]:
     """Six points that have every clip with both rates, and both radii with each of them."""
     low, high = radii[0], radii[-1]
-    return ((0.25, 0.1, low), (0.25, 0.3, high), (0.5, 0.1, high), (0.5, 0.3, low), (1.0, 0.1, low), (1.0, 0.3, high))
+    return (
+        (0.125, 0.1, low), (0.125, 0.3, high), (0.25, 0.1, high), (0.25, 0.3, low), (0.5, 0.1, low), (0.5, 0.3, high),
+    )  # fmt: skip
 
 
 _METHODS = (
@@ -129,7 +131,7 @@ class _Runs:
     def __init__(self, setting: Setting, size: _Size) -> None:
         folder = setting.folder if setting.smoke else ROOT / "runs/bench"
         folder.mkdir(parents=True, exist_ok=True)
-        self._size, self._kept = size, folder / f"dp-fedsam-{setting.size}.jsonl"
+        self._size, self._kept = size, folder / f"dp-fedsam-{setting.size}-{_SHARE:g}.jsonl"
         lines = self._kept.read_text().splitlines() if self._kept.exists() else []
         self._done = {json.dumps(line["run"]): line["accuracy"] for line in map(json.loads, lines)}
 

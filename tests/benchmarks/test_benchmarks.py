@@ -4,6 +4,7 @@ import importlib
 import inspect
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ WITH_SERVERS = ("federation", "many_clients")
 @pytest.fixture
 def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.delitem(sys.modules, "run", raising=False)  # reproduce/ has one, too
     return importlib.import_module
 
 

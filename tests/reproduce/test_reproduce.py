@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ entries:
 @pytest.fixture
 def module(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "reproduce"))
+    monkeypatch.delitem(sys.modules, "run", raising=False)  # benchmarks/ has one, too
     return importlib.import_module
 
 
