@@ -29,4 +29,9 @@ def own_network(text: str) -> Network:
         made: Network = NETWORKS.from_mapping(values)
     except ValueError as error:
         raise UsageError(f"--network {text}: {error}.") from error
+    if made.plugin is not None:
+        raise UsageError(
+            f"--network {text}: it is by the plug-in {made.plugin}, and the set would not say so: nobody could "
+            "compute it again. Take a network of fedsynth's, or the model's own."
+        )
     return made

@@ -1,10 +1,13 @@
 """Clients with networks of their own: sets made at fresh weights serve the model of the server, or of anybody."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from artifacts.errors import InputError, UsageError
 from stages.init_model import init_model
+from stages.plugins import using
 from stages.recipes.plan import check, plan, planned_clients
 from stages.recipes.recipe import change, load_recipe
 from stages.registry import NETWORKS
@@ -59,6 +62,12 @@ def test_a_set_for_one_model_is_refused_for_another(federation):
 def test_a_network_that_there_is_not_is_refused(federation, network, said):
     with pytest.raises(UsageError, match=said):
         federation.encode("00", network=network, **FRESH)
+
+
+def test_a_network_of_a_plugin_is_refused_since_the_set_would_not_name_it(federation):
+    plugin = Path(__file__).parents[1] / "plugins/kinds_of_networks.py"
+    with using([str(plugin)]), pytest.raises(UsageError, match="the set would not say so"):
+        federation.encode("00", network="own-no-bias", **FRESH)
 
 
 def test_a_network_of_ones_own_goes_with_fresh_weights(federation):
