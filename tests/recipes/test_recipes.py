@@ -13,7 +13,11 @@ from stages.recipes.recipe import change, load_recipe, presets
 from stages.recipes.sweep import points
 
 DIGITS = {"arch": "convnet", "width": 16, "depth": 2}
-FAMILY = [name for name in names() if name.startswith(("fedssyn", "centralised")) or name == "mixing"]
+FAMILY = [
+    name
+    for name in names()
+    if (name.startswith(("fedssyn", "centralised")) or name == "mixing") and name != "fedssyn-dsprites"  # not digits
+]
 
 
 def write(path, text):
