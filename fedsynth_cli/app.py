@@ -60,6 +60,7 @@ def assemble(arguments: list[str]) -> typer.Typer:
         help="Federated learning over files: every message is a file that a person can open, count and approve.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        suggest_commands=False,  # click suggests them as well
         context_settings={"help_option_names": ["-h", "--help"]},
         epilog="Start with: fedsynth run fedavg -o runs/first. Where PATH|URL is, s3://BUCKET/NAME works too.",
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsynth_cli.naming import shortened, shown, shown_json
+from fedsynth_cli.table_layout import GAP, laid_out
 from stages.execution.progress import Report, silent
 from stages.words import human_bytes as human_bytes
 from stages.words import human_time
@@ -145,17 +146,21 @@ def stdout_console() -> Console:
 
 
 def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table that fits the terminal: numbers to the right, long texts folded, a list line by line."""
-    from rich.table import Table as Drawn
-    from rich.text import Text
-
+    """A table that fits the terminal: numbers to the right, long texts wrapped between words, a list line by line."""
     numeric = [all(isinstance(row[i], int | float) for row in rows) and bool(rows) for i in range(len(columns))]
-    drawn = Drawn(box=None, pad_edge=False)
-    for name, right in zip(columns, numeric, strict=True):
-        drawn.add_column(Text(shown(name)), justify="right" if right else "left", overflow="fold", header_style="bold")
-    for row in rows:
-        drawn.add_row(*(Text(_cell(value)) for value in row))
-    console.print(drawn)
+    head, *body = laid_out(
+        [[shown(name) for name in columns], *([_cell(v) for v in row] for row in rows)], console.width
+    )
+    widths = [max(len(line) for row in (head, *body) for line in row[i]) for i in range(len(columns))]
+    for number, row in enumerate((head, *body)):
+        for line in range(max(map(len, row))):
+            cells = [
+                (cell[line] if line < len(cell) else "").rjust(width)
+                if right
+                else (cell[line] if line < len(cell) else "").ljust(width)
+                for cell, width, right in zip(row, widths, numeric, strict=True)
+            ]
+            console.print((" " * GAP).join(cells).rstrip(), style="bold" if number == 0 else None, soft_wrap=True)
 
 
 def show(console: Console, parts: Iterable[Table | str]) -> None:

@@ -17,6 +17,7 @@ import typer
 
 from artifacts.errors import UsageError
 from artifacts.places import in_outbox, pending_for
+from fedsynth_cli import completion
 from fedsynth_cli.urls import KEPT, WRITTEN, PathOrUrl
 from stages.families import Variants
 from stages.hyperparameters import HyperParameters
@@ -62,7 +63,10 @@ Preset = Annotated[
     str | None,
     typer.Option("--preset", help="Parameters of a recipe: RECIPE or RECIPE/PRESET.", show_default=False),
 ]
-RecipePreset = Annotated[str | None, typer.Option("--preset", help="A preset of the recipe.", show_default=False)]
+RecipePreset = Annotated[
+    str | None,
+    typer.Option("--preset", help="A preset of the recipe.", show_default=False, autocompletion=completion.presets),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
@@ -71,7 +75,14 @@ Workers = Annotated[
     int | None, typer.Option("--workers", min=1, help="Processes, one torch thread each.", show_default=False)
 ]
 Setting = Annotated[
-    list[str] | None, typer.Option("--set", help="stage.key=value, over the recipe's own.", show_default=False)
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="stage.key=value, over the recipe's own; may be given several times. `fedsynth recipe "
+        "show RECIPE` lists the keys.",
+        show_default=False,
+        autocompletion=completion.settings,
+    ),
 ]
 
 Log = Annotated[

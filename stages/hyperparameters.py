@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
+from stages.words import suggested
+
 Source = Literal["paper", "ours"]
 
 
@@ -78,17 +80,19 @@ def hyper(
     text: str,
     *,
     symbol: str = "",
+    unit: str = "",
     source: Source = "ours",
     panel: str = "",
     when: When | None = None,
     is_fact: bool = False,
 ) -> Any:
-    """A field of a hyper-parameter class. `panel` groups the options of one algorithm in `--help`.
+    """A field of a hyper-parameter class. `panel` groups the options of one algorithm in `--help`; `unit` says what
+    a number counts or measures, for `recipe show`.
 
     A fact is known from the stage's inputs: nobody may give it, and the metadata state it elsewhere.
     """
-    meta = {"text": text, "symbol": symbol, "source": source, "panel": panel, "when": when, "is_fact": is_fact}
-    return dataclasses.field(default=default, metadata=meta)
+    meta = {"text": text, "symbol": symbol, "unit": unit, "source": source, "panel": panel, "when": when}
+    return dataclasses.field(default=default, metadata={**meta, "is_fact": is_fact})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +147,10 @@ class HyperParameters:
         return {f.name for f in dataclasses.fields(cls) if not f.metadata.get("is_fact", False)}
 
     @classmethod
+    def help_text(cls, name: str) -> str:
+        return next(str(f.metadata["text"]) for f in dataclasses.fields(cls) if f.name == name)
+
+    @classmethod
     def from_mapping(cls, values: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> Self:
         """Build from a mapping whose keys may be spelt with dashes; unknown keys are an error.
 
@@ -153,7 +161,7 @@ class HyperParameters:
         unknown = sorted(given.keys() - cls.names())
         if unknown:
             known = ", ".join(sorted(cls.names()))
-            raise ValueError(f"unknown parameter {unknown[0]!r}; known: {known}")
+            raise ValueError(f"unknown parameter {unknown[0]!r}.{suggested(unknown[0], cls.names())} Known: {known}")
         declared: Any = cls
         hints = hints_of(declared)
         kept = {n: v for n, v in given.items() if v is not None or type(None) in get_args(hints[n])}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from artifacts.errors import UsageError
+from fedsynth_cli.completion import recipes
 from fedsynth_cli.console import Output, complain
 from fedsynth_cli.federate_files import join, status, step, units
 from fedsynth_cli.options import Force, Json, Log, LogPrivate, Out, Quiet, RecipePreset, Rounds, Seed, Setting
@@ -21,7 +22,11 @@ _SERVER, _CLIENT, _SIMULATION, _FILES = "At the server", "At a client", "On one 
 
 RecipeName = Annotated[
     str,
-    typer.Argument(metavar="RECIPE", help="A recipe's name (`fedsynth recipe list` shows them all), or its file."),
+    typer.Argument(
+        metavar="RECIPE",
+        help="A recipe's name (`fedsynth recipe list` shows them all), or its file.",
+        autocompletion=recipes,
+    ),
 ]
 App = Annotated[Path, typer.Argument(metavar="APP", help="The folder that `federate app` wrote.")]
 Home = Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
+from fedsynth_cli.completion import recipe_words, recipes
 from fedsynth_cli.console import Output, table
 from fedsynth_cli.naming import shown_lines
 from fedsynth_cli.options import Force, Json, Quiet, RecipePreset, Rounds, Seed, Setting, Workers
@@ -25,10 +26,17 @@ _FORMATS = ["make", "dvc", "snakemake", "sh"]
 def recipe(
     name: Annotated[
         str,
-        typer.Argument(metavar="RECIPE", help="A recipe's name, or a YAML or TOML file; or `list`, or `show`."),
+        typer.Argument(
+            metavar="RECIPE",
+            help="A recipe's name, or a YAML or TOML file; or `list`, or `show`.",
+            autocompletion=recipe_words,
+        ),
     ],
     which: Annotated[
-        str | None, typer.Argument(metavar="[RECIPE]", help="After `show`: the recipe.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[RECIPE]", help="After `show`: the recipe.", show_default=False, autocompletion=recipes
+        ),
     ] = None,
     style: Annotated[
         str | None,
@@ -124,7 +132,7 @@ def _show(output: Output, name: str | None, preset: str | None, setting: list[st
 
     def show(console: Console) -> None:
         console.print(f"{chosen.name}: {chosen.about}")
-        table(console, ["parameter", "value", "from"], lines(chosen))
+        table(console, ["parameter", "value", "unit", "from"], lines(chosen))
         for text in chosen.left_out:
             console.print(text)
 

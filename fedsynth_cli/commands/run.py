@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedsynth_cli.completion import recipes
 from fedsynth_cli.console import Output, human_bytes, show, table
 from fedsynth_cli.options import Json, Log, LogPrivate, OutOrUrl, Quiet, RecipePreset, Rounds, Seed, Setting
 from stages.plugins import sources
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 def run(
     recipe: Annotated[
         str,
-        typer.Argument(help="A recipe's name (`fedsynth recipe list` shows them all), or a YAML or TOML file."),
+        typer.Argument(
+            help="A recipe's name (`fedsynth recipe list` shows them all), or a YAML or TOML file.",
+            autocompletion=recipes,
+        ),
     ],
     out: OutOrUrl,
     preset: RecipePreset = None,

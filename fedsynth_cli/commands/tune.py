@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedsynth_cli.completion import recipes
 from fedsynth_cli.console import Output, table
 from fedsynth_cli.options import Json, Out, Quiet, RecipePreset, Rounds, Seed, Setting, Workers
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def tune(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name, or a YAML or TOML file.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe's name, or a YAML or TOML file.", autocompletion=recipes)],
     out: Out,
     grid: Annotated[
         list[str],

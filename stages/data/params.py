@@ -30,6 +30,7 @@ class PartitionParams(HyperParameters):
         "number of clients; without it `natural` makes one for each id, `attributes` one for each combination",
         symbol="N",
         panel=_SCHEMES,
+        unit="clients",
     )
     scheme: Literal[
         "iid", "dirichlet", "classes", "shards", "linear", "square", "exponential", "natural", "attributes"
@@ -55,12 +56,14 @@ class PartitionParams(HyperParameters):
         "share of every client's rows that is pooled, shuffled and dealt back in the same numbers",
         symbol="p",
         panel=_SIMULATION,
+        unit="share",
     )
     held_out: float = hyper(
         0.0,
         "share of each client's rows that no stage trains on, in private/held-out.parquet; where that is less than "
         "half a row, there is no such file (Fedssyn: 0.1)",
         panel=_SIMULATION,
+        unit="share",
     )
     central: bool = hyper(
         False,
@@ -68,11 +71,14 @@ class PartitionParams(HyperParameters):
         panel=_SIMULATION,
     )
     test_fraction: float = hyper(
-        0.2, "share of the rows that becomes the public test set, if the source has no test split", panel=_SOURCE
+        0.2,
+        "share of the rows that becomes the public test set, if the source has no test split",
+        panel=_SOURCE,
+        unit="share",
     )
     image_size: int | None = hyper(
         None, "resize every image to this height and width, bilinear; --fit says what becomes of proportions",
-        panel=_SOURCE,
+        panel=_SOURCE, unit="pixels",
     )  # fmt: skip
     fit: Fit = hyper(
         "stretch",
@@ -86,8 +92,11 @@ class PartitionParams(HyperParameters):
         "of images with more than 8 bits a channel: how many of them are used, 1 to 16 (CT: 12); pixels from 0 to "
         "2^bits − 1 become 0 to 255",
         panel=_SOURCE,
+        unit="bits",
     )
-    channels: int | None = hyper(None, "convert every image to 1 (grey) or 3 (colour) channels", panel=_SOURCE)
+    channels: int | None = hyper(
+        None, "convert every image to 1 (grey) or 3 (colour) channels", panel=_SOURCE, unit="channels"
+    )
     image_column: str | None = hyper(None, "Parquet: the column of the images, `image` unless given", panel=_SOURCE)
     label_column: str | None = hyper(None, "Parquet: the column of the labels, `label` unless given", panel=_SOURCE)
     unit_column: str | None = hyper(

@@ -13,12 +13,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from artifacts.errors import UsageError
 from artifacts.formats.plain_data import read_mapping
+from stages.words import suggested
 
 _FOLDER = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".toml")
@@ -45,12 +45,6 @@ def recipe_path(name: str, beside: Path = Path()) -> Path:
         known = suggested(name, names()) or " Give the name of one, or a .yaml or .toml file."
         raise UsageError(f"no recipe {name!r}.{known} `fedsynth recipe list` lists them all.")
     return beside / name
-
-
-def suggested(word: str, known: list[str]) -> str:
-    """` Did you mean …?`, where something is close enough."""
-    close = get_close_matches(word, known, n=1, cutoff=0.7)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def layers(path: Path, preset: str | None) -> list[RecipeLayer]:

@@ -24,9 +24,13 @@ PLATEAU = "plateau"
 class Plateau(HyperParameters):
     """The rule; the recipe's section `plateau`."""
 
-    patience: int = hyper(3, "Rounds that may pass without a gain.")
-    gain: float = hyper(0.005, "How much better the best of them must be than the best before, in accuracy.")
-    full_rounds: int | None = hyper(None, "End so many rounds after switch2 (else after the recipe's rounds).")
+    patience: int = hyper(3, "Rounds that may pass without a gain.", unit="rounds")
+    gain: float = hyper(
+        0.005, "How much better the best of them must be than the best before, in accuracy.", unit="accuracy"
+    )
+    full_rounds: int | None = hyper(
+        None, "End so many rounds after switch2 (else after the recipe's rounds).", unit="rounds"
+    )
 
     def check(self) -> None:
         super().check()

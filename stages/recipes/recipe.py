@@ -16,13 +16,14 @@ from artifacts.formats.plain_data import dump_yaml, parse_yaml
 from stages.catalogue import DECLARED
 from stages.plugins import require
 from stages.recipes.expressions import evaluated, is_expression
-from stages.recipes.layers import RecipeLayer, has_sizes, layers, preset_for, presets_of, recipe_path, suggested
+from stages.recipes.layers import RecipeLayer, has_sizes, layers, preset_for, presets_of, recipe_path
 from stages.recipes.params_file import plugins_in
+from stages.words import suggested
 
 STAGES = (*DECLARED, "evaluate", "plateau")
 Synthetic = Literal["none", "own", "shuffled", "pooled"]
-_SETTABLE = ("rounds", "participation", "synthetic", "switch1", "switch2", "secure", "receipts")
-_TOP = ("about", *_SETTABLE, "sweep", "target", "matrix", "plugins")
+SETTABLE = ("rounds", "participation", "synthetic", "switch1", "switch2", "secure", "receipts")
+_TOP = ("about", *SETTABLE, "sweep", "target", "matrix", "plugins")
 _GIVEN = 1_000_000  # the rank of what the command line says
 
 
@@ -138,13 +139,13 @@ class Recipe:
         stage, dot, key = target.rpartition(".")
         if dot and stage in STAGES:
             return self.stages.get(stage, {}).get(key)
-        if not dot and key in _SETTABLE:
+        if not dot and key in SETTABLE:
             return getattr(self, key)
         raise ValueError(f"there is no parameter {target!r}")
 
     def to_yaml(self) -> str:
         """What one run is made by; sweep and target belong to the comparison of several."""
-        values = {key: getattr(self, key) for key in ("name", "about", *_SETTABLE)}
+        values = {key: getattr(self, key) for key in ("name", "about", *SETTABLE)}
         values = {key: value for key, value in values.items() if value is not None and value is not False}
         if self.plugins:
             values["plugins"] = list(self.plugins)
@@ -216,12 +217,13 @@ def recipe_of(values: Mapping[str, Any], path: Path) -> Recipe:
 def canonical(target: str) -> str:
     """A target of `--set` as recipes spell it; `ValueError` where there is no such thing."""
     stage, dot, key = target.rpartition(".")
-    if not dot and key in _SETTABLE:
+    if not dot and key in SETTABLE:
         return key
     if stage in STAGES and key:
         return f"{stage}.{key.replace('-', '_')}"
+    hint = suggested(stage, STAGES) if dot else suggested(key, SETTABLE)
     raise ValueError(
-        f"write stage.key=value, the stage one of {', '.join(STAGES)}; or one of {', '.join(_SETTABLE)} without a stage"
+        f"write stage.key=value.{hint} The stage is one of {', '.join(STAGES)}; {', '.join(SETTABLE)} have none"
     )
 
 

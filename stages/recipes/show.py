@@ -11,21 +11,25 @@ from stages.recipes.plan import check
 from stages.recipes.recipe import Recipe
 from stages.recipes.sweep import points
 
-_ABOVE_STAGES = ("rounds", "participation", "synthetic", "switch1", "switch2", "secure", "receipts", "target")
+# With the unit of each; what a stage declares says its own.
+_ABOVE_STAGES = {
+    "rounds": "rounds", "participation": "share", "synthetic": "", "switch1": "rounds", "switch2": "rounds",
+    "secure": "", "receipts": "", "target": "accuracy",
+}  # fmt: skip
 
 
 def shown(recipe: Recipe) -> dict[str, Any]:
-    """By the recipe's own keys: `{"value": …, "source": …}`, with a symbol and an expression where there is one.
+    """By the recipe's own keys: `{"value": …, "source": …}`, with unit, symbol and expression where there is one.
 
     All parameters that have an effect are there. One that nobody gave is a default, the paper's or ours; one that the
     plan fills in says so. Of a recipe with a sweep it is the first point that is checked.
     """
     first = points(recipe, 0)[0].recipe if recipe.sweep else recipe
     found: dict[str, Any] = {}
-    for name in _ABOVE_STAGES:
+    for name, unit in _ABOVE_STAGES.items():
         value = getattr(recipe, name)
         if value is not None:
-            found[name] = _entry(value, recipe, name)
+            found[name] = _entry(value, recipe, name) | ({"unit": unit} if unit else {})
     for target, values in recipe.sweep.items():
         source = recipe.origins["sweep"].source if "sweep" in recipe.origins else "--sweep"
         found.setdefault("sweep", {})[target] = {"value": values, "source": source}
@@ -51,8 +55,7 @@ def _section(recipe: Recipe, command: str, params: Any) -> dict[str, Any]:
                 entry["expression"] = given[name]
         else:
             entry = {"value": value, "source": _default(params, name)}
-        if about[name]["symbol"]:
-            entry["symbol"] = about[name]["symbol"]
+        entry |= {fact: about[name][fact] for fact in ("symbol", "unit") if about[name][fact]}
         section[name] = entry
     return section
 
@@ -74,12 +77,21 @@ def _entry(value: Any, recipe: Recipe, target: str) -> dict[str, Any]:
 
 
 def lines(recipe: Recipe) -> list[list[str]]:
-    """The same as rows of a table: parameter, value, source."""
+    """The same as rows of a table: parameter, value, unit, source."""
     rows: list[list[str]] = []
     for key, entry in shown(recipe).items():
         nested = entry if "value" not in entry else {"": entry}
         for name, one in nested.items():
-            words = ", ".join(map(str, one["value"])) if isinstance(one["value"], list) else str(one["value"])
+            words = ", ".join(map(_worded, one["value"])) if isinstance(one["value"], list) else _worded(one["value"])
             more = f" ({one['expression'].removeprefix('=').strip()})" if "expression" in one else ""
-            rows.append([f"{key}.{name}" if name else key, words + more, one["source"]])
+            rows.append([f"{key}.{name}" if name else key, words + more, one.get("unit", ""), one["source"]])
     return rows
+
+
+def _worded(value: Any) -> str:
+    """As a recipe spells it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_worded(one)}" for name, one in value.items())
+    return str(value)

@@ -31,13 +31,13 @@ class SecaggTerms(HyperParameters):
 
     threshold: int | None = hyper(
         None, "So many clients must stay to the end: more than half of them, two thirds if not given.",
-        symbol="t", panel=PANEL,
+        symbol="t", panel=PANEL, unit="clients",
     )  # fmt: skip
     range: float | None = hyper(
         None, "Values lie in ±RANGE; one outside is an error. Leave it out for noise shares.", panel=PANEL
     )
-    bits: int | None = hyper(None, "Bits of a value within the range (20).", panel=PANEL)
-    modulus: int | None = hyper(None, "Bits of a masked value: 32 or 64 (32).", panel=PANEL)
+    bits: int | None = hyper(None, "Bits of a value within the range (20).", panel=PANEL, unit="bits")
+    modulus: int | None = hyper(None, "Bits of a masked value: 32 or 64 (32).", panel=PANEL, unit="bits")
 
     graph: Literal["complete", "sparse"] = hyper(
         "complete",
@@ -51,6 +51,7 @@ class SecaggTerms(HyperParameters):
         symbol="c",
         panel=PANEL,
         when=When("--graph sparse", lambda terms: terms.graph == "sparse"),
+        unit="clients",
     )
 
     def check(self) -> None:

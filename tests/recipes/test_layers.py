@@ -151,14 +151,17 @@ def test_show_says_each_value_and_where_it_is_from(fedsynth_json):
     found = fedsynth_json(
         "recipe", "show", "fedssyn", "--preset", "paper", "--set", "partition.clients=40", "--rounds", 5
     )
-    assert found["rounds"] == {"value": 5, "source": "--set"}
-    assert found["partition"]["clients"] == {"value": 40, "source": "--set", "symbol": "N"}
+    assert found["rounds"] == {"value": 5, "source": "--set", "unit": "rounds"}
+    assert found["partition"]["clients"] == {"value": 40, "source": "--set", "symbol": "N", "unit": "clients"}
     assert found["partition"]["scheme"] == {"value": "dirichlet", "source": "fedssyn"}
     assert found["partition"]["source"] == {"value": "cifar10", "source": "fedssyn/paper"}
     assert found["synthesize"]["count"] == {
         "value": 1250, "source": "fedssyn/paper", "expression": "= 50000 / N", "symbol": "ñ",
+        "unit": "images",
     }  # fmt: skip
-    assert found["train-generator"]["dropout"] == {"value": 0.1, "source": "default, the paper's"}
+    assert found["train-generator"]["dropout"] == {
+        "value": 0.1, "source": "default, the paper's", "unit": "probability",
+    }  # fmt: skip
     assert found["train-generator"]["weight_decay"]["source"] == "default, ours"
 
 
@@ -171,7 +174,7 @@ def test_show_knows_every_key_that_the_recipe_has(fedsynth_json, name, preset):
         assert given <= found[command].keys()
     assert all(set(entry) >= {"value", "source"} for entry in found["partition"].values())
     assert json.dumps(found["rounds"]) == json.dumps(
-        {"value": recipe.rounds, "source": recipe.origins["rounds"].source}
+        {"value": recipe.rounds, "source": recipe.origins["rounds"].source, "unit": "rounds"}
     )
 
 

@@ -110,7 +110,9 @@ class ServerStep(Averaging):
 
     writes: ClassVar[tuple[str, ...]] = ("model", "update")
 
-    server_rate: float = hyper(1.0, "Step size of the server: x − η_g · mean update.", symbol="η_g", source="paper")
+    server_rate: float = hyper(
+        1.0, "Step size of the server: x − η_g · mean update.", symbol="η_g", source="paper", unit="step size"
+    )
 
     def check(self) -> None:
         super().check()
@@ -151,10 +153,20 @@ class DpMeanRule(UpdateBounds, ServerStep):
         "dp-mean: updates clipped, summed, noised by the server and divided by the expected number of clients.",
     )
     clip_norm: float = hyper(
-        None, "The whole update is clipped to this Euclidean length.", symbol="C", source="paper", panel=PANEL
+        None,
+        "The whole update is clipped to this Euclidean length.",
+        symbol="C",
+        source="paper",
+        panel=PANEL,
+        unit="L2 norm",
     )
     noise_multiplier: float = hyper(
-        None, "dp-mean: noise of the sum in units of the clip norm.", symbol="σ", source="paper", panel=PANEL
+        None,
+        "dp-mean: noise of the sum in units of the clip norm.",
+        symbol="σ",
+        source="paper",
+        panel=PANEL,
+        unit="clip norms",
     )
     sampling_rate: float = hyper(
         None,
@@ -162,15 +174,16 @@ class DpMeanRule(UpdateBounds, ServerStep):
         symbol="q",
         source="paper",
         panel=PANEL,
+        unit="probability",
     )
-    clients: int = hyper(None, "Number of all clients.", symbol="N")
+    clients: int = hyper(None, "Number of all clients.", symbol="N", unit="clients")
     clip_quantile: float = hyper(
         0.5, "The share of updates that the clip shall leave as they are.", symbol="γ", source="paper", panel=PANEL,
-        when=_ADAPTIVE,
+        when=_ADAPTIVE, unit="share",
     )  # fmt: skip
     clip_rate: float = hyper(
         0.2, "Step size of the clip: C · exp(−η_C·(share within − γ)).", symbol="η_C", source="paper", panel=PANEL,
-        when=_ADAPTIVE,
+        when=_ADAPTIVE, unit="step size",
     )  # fmt: skip
     count_noise: float = hyper(
         0.05, "Noise of the share of updates within the clip; that of their number is σ_b = this times qN.",
@@ -212,7 +225,7 @@ class VariatesRule(Averaging):
     takes: ClassVar[tuple[str, ...]] = ("state",)
 
     rule: Literal["variates"] = hyper("variates", "variates: scaffold's and fedpvr's c + |S|/N · mean Δc.")
-    clients: int = hyper(None, "Number of all clients.", symbol="N")
+    clients: int = hyper(None, "Number of all clients.", symbol="N", unit="clients")
 
     def check(self) -> None:
         super().check()

@@ -22,7 +22,12 @@ class UpdateBounds(HyperParameters):
     """How large an update may be, and which of its coordinates are sent."""
 
     clip_norm: float | None = hyper(
-        None, "The whole update is clipped to this Euclidean length.", symbol="C", source="paper", panel=PANEL
+        None,
+        "The whole update is clipped to this Euclidean length.",
+        symbol="C",
+        source="paper",
+        panel=PANEL,
+        unit="L2 norm",
     )
     adaptive_clip: bool = hyper(
         False,
@@ -44,6 +49,7 @@ class UpdateBounds(HyperParameters):
         symbol="k/d",
         panel=PANEL,
         when=When("--sparsify", lambda params: params.sparsify is not None),
+        unit="share",
     )
     mask_seed: int = hyper(
         0,

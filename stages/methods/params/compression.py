@@ -27,8 +27,8 @@ class Quantisation(Compression):
     """A few bits a number."""
 
     method: Literal["quantised"] = hyper("quantised", "quantised: the update in a few bits a number.")
-    bits: int = hyper(8, "Bits of each number.", panel="quantised")
-    block: int = hyper(256, "So many numbers share one range.", panel="quantised")
+    bits: int = hyper(8, "Bits of each number.", panel="quantised", unit="bits")
+    block: int = hyper(256, "So many numbers share one range.", panel="quantised", unit="numbers")
     rounding: Literal["stochastic", "nearest"] = hyper(
         "stochastic",
         "stochastic: up or down at random, so that the mean is right; nearest: less error in one message, but biased.",
@@ -51,7 +51,7 @@ class TopK(Compression):
     method: Literal["topk"] = hyper(
         "topk", "topk: the largest numbers of the update; --error-out and --previous carry the rest to the next round."
     )
-    keep: float = hyper(0.01, "Share of the numbers that are sent.", symbol="k/d", panel="topk")
+    keep: float = hyper(0.01, "Share of the numbers that are sent.", symbol="k/d", panel="topk", unit="share")
 
     def check(self) -> None:
         super().check()
@@ -64,8 +64,8 @@ class LowRank(Compression):
     """Each matrix as a product of two thin ones."""
 
     method: Literal["lowrank"] = hyper("lowrank", "lowrank: each layer's update as a product of two thin matrices.")
-    rank: int = hyper(4, "Columns of the thin matrices.", symbol="r", panel="lowrank")
-    iterations: int = hyper(2, "Subspace iterations.", panel="lowrank")
+    rank: int = hyper(4, "Columns of the thin matrices.", symbol="r", panel="lowrank", unit="columns")
+    iterations: int = hyper(2, "Subspace iterations.", panel="lowrank", unit="iterations")
 
     def check(self) -> None:
         super().check()

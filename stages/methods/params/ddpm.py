@@ -41,14 +41,18 @@ class DdpmTraining(GeneratorTraining):
     ema_decay: float = ema_decay_of(small=0.9995, paper=0.9995)
     base_width: int = hyper(
         By("scale", {"small": 16, "paper": 64}), "Channels at full resolution, a multiple of 8.", source="paper",
-        panel=_PANEL,
+        panel=_PANEL, unit="channels",
     )  # fmt: skip
     multipliers: str = hyper(
         By("scale", {"small": "1,2", "paper": "1,2,2,2"}), "Width of each level; each halves the image.",
         source="paper", panel=_PANEL,
     )  # fmt: skip
     residual_blocks: int = hyper(
-        By("scale", {"small": 1, "paper": 3}), "Residual blocks of each level.", source="paper", panel=_PANEL
+        By("scale", {"small": 1, "paper": 3}),
+        "Residual blocks of each level.",
+        source="paper",
+        panel=_PANEL,
+        unit="blocks",
     )
     attention_from: int = hyper(
         By("scale", {"small": 2, "paper": 1}),
@@ -57,9 +61,13 @@ class DdpmTraining(GeneratorTraining):
         panel=_PANEL,
     )
     dropout: float = hyper(
-        By("scale", {"small": 0.0, "paper": 0.1}), "Dropout in the residual blocks.", source="paper", panel=_PANEL
+        By("scale", {"small": 0.0, "paper": 0.1}),
+        "Dropout in the residual blocks.",
+        source="paper",
+        panel=_PANEL,
+        unit="probability",
     )
-    timesteps: int = hyper(1000, "Length of the diffusion.", symbol="T", source="paper", panel=_PANEL)
+    timesteps: int = hyper(1000, "Length of the diffusion.", symbol="T", source="paper", panel=_PANEL, unit="steps")
 
     def check(self) -> None:
         super().check()

@@ -70,6 +70,7 @@ class DeltaEncoding(Encoder, UpdateBounds):
         "messages nobody sees one by one. Without it the server adds the noise, and is trusted.",
         symbol="σ",
         panel=PANEL,
+        unit="clip norms",
     )
     least_clients: int | None = hyper(
         None,
@@ -77,8 +78,11 @@ class DeltaEncoding(Encoder, UpdateBounds):
         symbol="t",
         panel=PANEL,
         when=_SHARED,
+        unit="clients",
     )
-    colluders: int = hyper(0, "Of these, clients that may reveal their noise.", panel=PANEL, when=_SHARED)
+    colluders: int = hyper(
+        0, "Of these, clients that may reveal their noise.", panel=PANEL, when=_SHARED, unit="clients"
+    )
 
     def check(self) -> None:
         super().check()

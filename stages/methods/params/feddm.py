@@ -31,23 +31,34 @@ class FedDmEncoding(SurrogateSet):
         symbol="T",
         source="paper",
         panel=_MATCHING,
+        unit="iterations",
     )
     rho: float = hyper(
         5.0, "Weights are drawn within this distance of the model's; the server relies on it.", symbol="ρ",
-        source="paper", panel=_MATCHING,
+        source="paper", panel=_MATCHING, unit="L2 distance",
     )  # fmt: skip
     steps_per_look: int = hyper(
-        1, "Steps of the images for each look at real data; more cost time, not ε.", panel=_MATCHING, when=_MATCHED
+        1,
+        "Steps of the images for each look at real data; more cost time, not ε.",
+        panel=_MATCHING,
+        when=_MATCHED,
+        unit="steps",
     )
     batch_size: int = hyper(
-        256, "Real images of each class in a look.", symbol="B", source="paper", panel=_MATCHING, when=_BATCHED
+        256,
+        "Real images of each class in a look.",
+        symbol="B",
+        source="paper",
+        panel=_MATCHING,
+        when=_BATCHED,
+        unit="images",
     )
     image_descent: Literal["sgd", "adam"] = hyper(
         "sgd", "How the images move: sgd with momentum, or adam.", source="paper", panel=_MATCHING, when=_MATCHED
     )
     image_rate: float = hyper(
         By("image_descent", {"sgd": 1.0, "adam": 0.1}), "Step size of the images' own descent.", symbol="τ",
-        source="paper", panel=_MATCHING, when=_MATCHED,
+        source="paper", panel=_MATCHING, when=_MATCHED, unit="step size",
     )  # fmt: skip
     image_momentum: float = hyper(
         0.5, "Its momentum, new each round.", source="paper", panel=_MATCHING,
@@ -58,15 +69,15 @@ class FedDmEncoding(SurrogateSet):
     )  # fmt: skip
     micro_batch: int | None = hyper(
         None, "Images in a pass of the network, real or synthetic, where fewer than a look's are to be in memory.",
-        panel=EFFORT, when=_MATCHED,
+        panel=EFFORT, when=_MATCHED, unit="images",
     )  # fmt: skip
     clip_norm: float | None = hyper(
         By("protection", {"DP": 5.0}), "A record's features, logits and count are clipped to this length together.",
-        symbol="C", source="paper", panel=PANEL, when=WITH_DP,
+        symbol="C", source="paper", panel=PANEL, when=WITH_DP, unit="L2 norm",
     )  # fmt: skip
     count_share: float | None = hyper(
         By("protection", {"DP": 0.25}), "The part of that length that goes to the counts of the classes.",
-        panel=_MATCHING, when=WITH_DP,
+        panel=_MATCHING, when=WITH_DP, unit="share",
     )  # fmt: skip
 
     @property
@@ -94,14 +105,23 @@ class FedDmOptimisation(SurrogateDescent, RateSchedule):
     agrees: ClassVar[Mapping[str, tuple[str, ...]]] = {"encode": ("images_per_class", "rho")}
 
     rule: Literal["feddm"] = hyper("feddm", "feddm: SGD on the clients' synthetic sets, within ρ of the model.")
-    learning_rate: float = hyper(0.01, "Step size in the first round.", symbol="η_s", source="paper")
+    learning_rate: float = hyper(0.01, "Step size in the first round.", symbol="η_s", source="paper", unit="step size")
     rho: float = hyper(
-        5.0, "Weights stay within this distance of the model's.", symbol="ρ", source="paper", panel="Surrogates"
+        5.0,
+        "Weights stay within this distance of the model's.",
+        symbol="ρ",
+        source="paper",
+        panel="Surrogates",
+        unit="L2 distance",
     )
-    server_epochs: int = hyper(500, "Passes over all sets.", source="paper", panel="Surrogates")
-    batch_size: int = hyper(256, "Images in a step.", source="paper", panel="Surrogates")
+    server_epochs: int = hyper(500, "Passes over all sets.", source="paper", panel="Surrogates", unit="epochs")
+    batch_size: int = hyper(256, "Images in a step.", source="paper", panel="Surrogates", unit="images")
     images_per_class: int | None = hyper(
-        None, "The number that was agreed on; a client that sends more is refused.", symbol="ipc", panel="Surrogates"
+        None,
+        "The number that was agreed on; a client that sends more is refused.",
+        symbol="ipc",
+        panel="Surrogates",
+        unit="images",
     )
 
     def check(self) -> None:

@@ -59,7 +59,7 @@ class FedDynRule(ClientWeights):
     agrees: ClassVar[Mapping[str, tuple[str, ...]]] = {"train-client": ("alpha",)}
 
     rule: Literal["feddyn"] = hyper("feddyn", "feddyn: the mean less h/α.")
-    clients: int = hyper(None, "Number of all clients.", symbol="N")
+    clients: int = hyper(None, "Number of all clients.", symbol="N", unit="clients")
     alpha: float = hyper(0.01, "feddyn: the α that the clients used.", symbol="α", source="paper", panel="feddyn")
 
     def check(self) -> None:

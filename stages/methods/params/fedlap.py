@@ -61,17 +61,21 @@ class FedLapEncoding(SurrogateSet, Descent, RateSchedule):
     method: Literal["fedlap"] = hyper("fedlap", "fedlap: a synthetic set whose gradients are those of the data.")
     radius: float = hyper(
         10.0, "Trajectories end beyond this distance from the model; the calibrated radius is at most this.",
-        symbol="r", source="paper", panel=_MATCHING,
+        symbol="r", source="paper", panel=_MATCHING, unit="L2 distance",
     )  # fmt: skip
-    trajectories: int = hyper(1, "Walks away from the model.", symbol="R_i", source="paper", panel=_MATCHING)
-    points: int = hyper(5, "Most points of a walk at which gradients are matched.", source="paper", panel=_MATCHING)
-    batches: int = hyper(40, "Real batches at each point.", symbol="N", source="paper", panel=_MATCHING)
+    trajectories: int = hyper(
+        1, "Walks away from the model.", symbol="R_i", source="paper", panel=_MATCHING, unit="walks"
+    )
+    points: int = hyper(
+        5, "Most points of a walk at which gradients are matched.", source="paper", panel=_MATCHING, unit="points"
+    )
+    batches: int = hyper(40, "Real batches at each point.", symbol="N", source="paper", panel=_MATCHING, unit="batches")
     image_steps: int = hyper(
-        5, "Steps of the images for each real batch.", symbol="R_b", source="paper", panel=_MATCHING
+        5, "Steps of the images for each real batch.", symbol="R_b", source="paper", panel=_MATCHING, unit="steps"
     )
     model_steps: int = hyper(
         0, "Steps of the model on the images between two points; 0 stays at the start.", symbol="R_l", source="paper",
-        panel=_MATCHING,
+        panel=_MATCHING, unit="steps",
     )  # fmt: skip
     network: str | None = hyper(
         None,
@@ -116,10 +120,14 @@ class FedLapEncoding(SurrogateSet, Descent, RateSchedule):
     )
     radius_steps: int = hyper(
         100, "Most steps of the model on the images alone when the radius is calibrated.", source="paper",
-        panel=_MATCHING, when=_WITHOUT_DP,
+        panel=_MATCHING, when=_WITHOUT_DP, unit="steps",
     )  # fmt: skip
     radius_examples: int = hyper(
-        512, "Real images, drawn once, on which the loss is measured for that.", panel=_MATCHING, when=_WITHOUT_DP
+        512,
+        "Real images, drawn once, on which the loss is measured for that.",
+        panel=_MATCHING,
+        when=_WITHOUT_DP,
+        unit="images",
     )
 
     @property
@@ -175,14 +183,18 @@ class FedLapOptimisation(SurrogateDescent, Descent, RateSchedule):
     )  # fmt: skip
     radius: float | None = hyper(
         None, "No farther than this; needed where the sets bring no radius (DP).", symbol="r", panel="Surrogates",
-        when=When("--strategy min, max or median", lambda params: params.strategy != "fixed"),
+        when=When("--strategy min, max or median", lambda params: params.strategy != "fixed"), unit="L2 distance",
     )  # fmt: skip
-    server_steps: int = hyper(100, "Most steps of a round.", source="paper", panel="Surrogates")
+    server_steps: int = hyper(100, "Most steps of a round.", source="paper", panel="Surrogates", unit="steps")
     calibrated: bool = hyper(
         False, "Give each layer of a set's gradient the norm that its client measured (Eq. 18).", panel="Surrogates"
     )
     images_per_class: int | None = hyper(
-        None, "The number that was agreed on; a client that sends more is refused.", symbol="ipc", panel="Surrogates"
+        None,
+        "The number that was agreed on; a client that sends more is refused.",
+        symbol="ipc",
+        panel="Surrogates",
+        unit="images",
     )
 
     def check(self) -> None:

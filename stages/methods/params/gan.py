@@ -34,8 +34,12 @@ class GanTraining(GeneratorTraining):
     batch_size: int = batch_size_of(small=32, paper=256)
     learning_rate: float = learning_rate_of(small=2e-3, paper=2e-4)
     ema_decay: float = ema_decay_of(small=0.99, paper=0.999)
-    latent_size: int = hyper(By("scale", {"small": 16, "paper": 100}), "Dimensions of the latent code.", panel=_PANEL)
-    filters: int = hyper(By("scale", {"small": 16, "paper": 64}), "Channels of the convolutions.", panel=_PANEL)
+    latent_size: int = hyper(
+        By("scale", {"small": 16, "paper": 100}), "Dimensions of the latent code.", panel=_PANEL, unit="dimensions"
+    )
+    filters: int = hyper(
+        By("scale", {"small": 16, "paper": 64}), "Channels of the convolutions.", panel=_PANEL, unit="channels"
+    )
     r1: float = hyper(
         0.1, "Weight of the penalty on the discriminator's slope at real images.", symbol="γ", panel=_PANEL
     )

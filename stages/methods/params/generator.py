@@ -72,7 +72,11 @@ class GeneratorTraining(Effort):
         "small", "Where all that is not given comes from: small trains in seconds on 8×8 digits, paper is Fedssyn's."
     )
     data_fraction: float = hyper(
-        0.75, "Share of the client's images, drawn once, that the generator sees.", symbol="ρ", source="paper"
+        0.75,
+        "Share of the client's images, drawn once, that the generator sees.",
+        symbol="ρ",
+        source="paper",
+        unit="share",
     )
     steps: int | None = steps_of(1)
     epochs: int | None = epochs_of(1)
@@ -86,6 +90,7 @@ class GeneratorTraining(Effort):
         symbol="K",
         panel=PANEL,
         when=When("--noise-multiplier or --target-epsilon", lambda params: params.is_private),
+        unit="draws",
     )
 
     def check(self) -> None:

@@ -55,6 +55,7 @@ class LocalTraining(RoundPrivacy, Effort, RateSchedule):
         symbol="ρ",
         source="paper",
         panel=_SAM,
+        unit="L2 distance",
     )
     adaptive_sam: bool = hyper(
         False,
@@ -69,6 +70,7 @@ class LocalTraining(RoundPrivacy, Effort, RateSchedule):
         "fills the places; alone, a client takes the time of all of them. The last bits differ from a training without "
         "it, and from one with another number, but not by the other clients.",
         panel=EFFORT,
+        unit="clients",
     )
 
     def check(self) -> None:
@@ -159,21 +161,22 @@ class BatchTraining(LocalTraining):
     """Several steps a round, on batches: all algorithms but FedSGD."""
 
     local_epochs: int | None = hyper(
-        By("local_steps", {None: 1}), "Passes over the client's data in a round.", symbol="E"
+        By("local_steps", {None: 1}), "Passes over the client's data in a round.", symbol="E", unit="epochs"
     )
-    local_steps: int | None = hyper(None, "Gradient steps in a round, instead of epochs.", symbol="τ")
+    local_steps: int | None = hyper(None, "Gradient steps in a round, instead of epochs.", symbol="τ", unit="steps")
     epochs_of: Literal["all", "first"] = hyper(
         "all",
         "What an epoch counts: all datasets, or the first alone, so that added synthetic data means no more steps.",
         when=When("--local-epochs", lambda params: params.local_epochs is not None),
     )
-    batch_size: int = hyper(32, "Examples in a gradient step.", symbol="B")
+    batch_size: int = hyper(32, "Examples in a gradient step.", symbol="B", unit="images")
     momentum: float = hyper(0.0, "Momentum of the local optimiser, which starts anew each round.")
     update_bound: float | None = hyper(
         None,
         "BLUR: beyond this length the update pays λ/2·(‖w − w₀‖² − S²); normally the norm that it will be clipped to.",
         symbol="S",
         panel=_BLUR,
+        unit="L2 norm",
     )
     # The appendix that would say the paper's λ is not at hand.
     update_penalty: float = hyper(

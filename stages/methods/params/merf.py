@@ -40,19 +40,24 @@ class MerfTraining(GeneratorTraining):
     learning_rate: float = learning_rate_of(small=2e-3, paper=1e-2)
     ema_decay: float = ema_decay_of(small=0.9, paper=0.99)
     features: int = hyper(
-        By("scale", {"small": 1000, "paper": 10_000}), "Random features, half cosines and half sines.", panel=_PANEL
+        By("scale", {"small": 1000, "paper": 10_000}),
+        "Random features, half cosines and half sines.",
+        panel=_PANEL,
+        unit="features",
     )
     bandwidth: float = hyper(
         0.3,
         "Width of the Gaussian kernel: the square of its length, for each pixel; their values are from −1 to 1.",
         panel=_PANEL,
     )
-    latent_size: int = hyper(By("scale", {"small": 10, "paper": 5}), "Dimensions of the latent code.", panel=_PANEL)
-    filters: int = hyper(32, "Channels of the convolutions.", panel=_PANEL)
-    hidden_size: int = hyper(256, "Units of the fully connected layers.", panel=_PANEL)
+    latent_size: int = hyper(
+        By("scale", {"small": 10, "paper": 5}), "Dimensions of the latent code.", panel=_PANEL, unit="dimensions"
+    )
+    filters: int = hyper(32, "Channels of the convolutions.", panel=_PANEL, unit="channels")
+    hidden_size: int = hyper(256, "Units of the fully connected layers.", panel=_PANEL, unit="units")
     sampling_rate: float | None = hyper(
         By("protection", {"DP": 1.0}), "1: every record is in the one sum that is released.",
-        symbol="q", panel=PANEL, when=WITH_DP,
+        symbol="q", panel=PANEL, when=WITH_DP, unit="probability",
     )  # fmt: skip
 
     def check(self) -> None:

@@ -30,10 +30,14 @@ class PublicImages(Encoder, MicroBatch):
     method: Literal["public-images"] = hyper(
         "public-images", "public-images: the update as the gradient of images that everybody draws from the model."
     )
-    images: int = hyper(256, "Images that are drawn.", symbol="n", panel=_PANEL)
-    iterations: int = hyper(30, "Steps of conjugate gradients.", panel=_PANEL)
-    coarse: int = hyper(7, "Images are noise of so many points each way, smoothly enlarged.", panel=_PANEL)
-    least_cosine: float = hyper(0.1, "A message that decodes to less than this cosine is not sent.", panel=_PANEL)
+    images: int = hyper(256, "Images that are drawn.", symbol="n", panel=_PANEL, unit="images")
+    iterations: int = hyper(30, "Steps of conjugate gradients.", panel=_PANEL, unit="iterations")
+    coarse: int = hyper(
+        7, "Images are noise of so many points each way, smoothly enlarged.", panel=_PANEL, unit="points"
+    )
+    least_cosine: float = hyper(
+        0.1, "A message that decodes to less than this cosine is not sent.", panel=_PANEL, unit="cosine"
+    )
 
     def check(self) -> None:
         super().check()

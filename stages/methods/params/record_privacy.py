@@ -24,11 +24,11 @@ class RecordPrivacy(HyperParameters):
     """Absent unless a noise multiplier or a target ε is given."""
 
     noise_multiplier: float | None = hyper(
-        None, "Noise of each step, in units of the clip norm; turns DP on.", symbol="σ", panel=PANEL
+        None, "Noise of each step, in units of the clip norm; turns DP on.", symbol="σ", panel=PANEL, unit="clip norms"
     )
     target_epsilon: float | None = hyper(
         None, "Instead: the least noise with which the whole training stays within this ε (PLD), at --delta.",
-        symbol="ε", panel=PANEL,
+        symbol="ε", panel=PANEL, unit="ε",
     )  # fmt: skip
     delta: float | None = hyper(
         None,
@@ -36,11 +36,12 @@ class RecordPrivacy(HyperParameters):
         symbol="δ",
         panel=PANEL,
         when=WITH_DP,
+        unit="probability",
     )
     clip_norm: float | None = hyper(
         By("protection", {"DP": 1.0}),
         "Each record's gradient, over all weights, is clipped to this length.",
-        symbol="C", source="paper", panel=PANEL, when=WITH_DP,
+        symbol="C", source="paper", panel=PANEL, when=WITH_DP, unit="L2 norm",
     )  # fmt: skip
     unit: Literal["record", "person"] | None = hyper(
         By("protection", {"DP": "record"}),
@@ -55,6 +56,7 @@ class RecordPrivacy(HyperParameters):
         symbol="q",
         panel=PANEL,
         when=WITH_DP,
+        unit="probability",
     )
 
     @property
@@ -104,6 +106,7 @@ class MicroBatch(HyperParameters):
         "Examples in a pass of the network: a batch's gradient is summed over pieces of this size. The batch stays "
         "what it is, and under DP its noise is added once.",
         panel=EFFORT,
+        unit="images",
     )
 
     def check(self) -> None:
@@ -149,7 +152,7 @@ class RoundPrivacy(RecordPrivacy):
     """For a stage that runs once a round: a target ε is to last for all of them."""
 
     privacy_rounds: int = hyper(
-        1, "Rounds for which --target-epsilon is to last.", symbol="R", panel=PANEL, when=_TARGET
+        1, "Rounds for which --target-epsilon is to last.", symbol="R", panel=PANEL, when=_TARGET, unit="rounds"
     )
 
     def check(self) -> None:

@@ -13,7 +13,7 @@ from stages.hyperparameters import By, HyperParameters, When, hyper
 class RateSchedule(HyperParameters):
     """Client and server of one method name the same one, where the paper has one rate for both."""
 
-    learning_rate: float = hyper(0.1, "Step size in the first round.", symbol="η")
+    learning_rate: float = hyper(0.1, "Step size in the first round.", symbol="η", unit="step size")
     lr_schedule: Literal["constant", "exponential", "cosine", "steps"] = hyper(
         "constant", "How the step size changes from round to round."
     )
@@ -21,6 +21,7 @@ class RateSchedule(HyperParameters):
         By("lr_schedule", {"steps": 0.1}),
         "exponential: the factor of each round, such as 0.998; steps: that of each step.",
         when=When("--lr-schedule exponential or steps", lambda params: params.lr_schedule in ("exponential", "steps")),
+        unit="factor",
     )
     lr_steps: str | None = hyper(
         None,
@@ -32,6 +33,7 @@ class RateSchedule(HyperParameters):
         "cosine: the round at which the step size reaches zero.",
         symbol="R",
         when=When("--lr-schedule cosine", lambda params: params.lr_schedule == "cosine"),
+        unit="rounds",
     )
 
     def check(self) -> None:

@@ -27,7 +27,9 @@ class SurrogateSet(Encoder, RoundPrivacy, PrivateMicroBatch):
     takes: ClassVar[tuple[str, ...]] = ("previous", "metrics")
     on_device: ClassVar[bool] = True
 
-    images_per_class: int = hyper(10, "Synthetic images for each class.", symbol="ipc", source="paper", panel=_SET)
+    images_per_class: int = hyper(
+        10, "Synthetic images for each class.", symbol="ipc", source="paper", panel=_SET, unit="images"
+    )
     classes: str = hyper(
         By("protection", {"DP": "all", "no noise": "own"}),
         "own: the classes in the client's data, which discloses them; all: every class of the model; or a list that "
@@ -35,7 +37,7 @@ class SurrogateSet(Encoder, RoundPrivacy, PrivateMicroBatch):
         panel=_SET,
     )
     least_images: int = hyper(
-        1, "Of the client's own classes, leave out those with fewer real images than this.", panel=_SET,
+        1, "Of the client's own classes, leave out those with fewer real images than this.", panel=_SET, unit="images",
         when=When("--classes own and without DP", lambda params: params.classes == "own" and not params.is_private),
     )  # fmt: skip
     init: Init = hyper(
@@ -54,6 +56,7 @@ class SurrogateSet(Encoder, RoundPrivacy, PrivateMicroBatch):
         symbol="B",
         source="paper",
         panel=_SET,
+        unit="images",
     )
     image_descent: Literal["sgd", "adam"] = hyper(
         "sgd",
@@ -63,7 +66,11 @@ class SurrogateSet(Encoder, RoundPrivacy, PrivateMicroBatch):
         panel=_SET,
     )
     image_rate: float = hyper(
-        By("image_descent", {"sgd": 1.0, "adam": 0.1}), "Step size of the images' own descent.", symbol="τ", panel=_SET
+        By("image_descent", {"sgd": 1.0, "adam": 0.1}),
+        "Step size of the images' own descent.",
+        symbol="τ",
+        panel=_SET,
+        unit="step size",
     )
     image_momentum: float = hyper(
         0.5, "Its momentum, new each round.", source="paper", panel=_SET,

@@ -67,7 +67,9 @@ class Synthesis(HyperParameters):
 
     family: str = hyper("ddpm", "The generator's family.", is_fact=True)
     private: bool = hyper(False, "Whether the generator was trained with differential privacy.", is_fact=True)
-    count: int | None = hyper(None, "Number of images; with --label-list it may be left out.", symbol="ñ")
+    count: int | None = hyper(
+        None, "Number of images; with --label-list it may be left out.", symbol="ñ", unit="images"
+    )
     labels: Labels = hyper(
         By("private", {False: "frequency", True: "uniform"}),
         "frequency: as often as in the generator's training data, which is declared; uniform: over all classes, those "
@@ -81,7 +83,7 @@ class Synthesis(HyperParameters):
         when=_SEVERAL_STEPS,
     )  # fmt: skip
     sampling_steps: int | None = hyper(
-        _UsualSteps(), "Steps from noise to image.", source="paper", panel="ddpm", when=_SEVERAL_STEPS
+        _UsualSteps(), "Steps from noise to image.", source="paper", panel="ddpm", when=_SEVERAL_STEPS, unit="steps"
     )
 
     def check(self) -> None:

@@ -33,7 +33,7 @@ class TofuEncoding(Encoder, MicroBatch):
     by_server: ClassVar[bool] = True
 
     method: Literal["tofu"] = hyper("tofu", "tofu: a few images whose gradient is the update.")
-    images: int = hyper(64, "Images of the proxy.", symbol="Nimgs", source="paper", panel=_PROXY)
+    images: int = hyper(64, "Images of the proxy.", symbol="Nimgs", source="paper", panel=_PROXY, unit="images")
     init: Literal["noise", "previous"] = hyper(
         "noise", "What the images begin as: noise, or those of the sender's last proxy, given by --previous.",
         source="paper", panel=_PROXY,
@@ -46,24 +46,24 @@ class TofuEncoding(Encoder, MicroBatch):
     )
     iterations: int = hyper(
         By("solver", {"paper": 1000, "residuals": 125}), "Most steps of Adam.", symbol="I_max", source="paper",
-        panel=_PROXY,
+        panel=_PROXY, unit="iterations",
     )  # fmt: skip
     image_rate: float = hyper(
         By("solver", {"paper": 0.1, "residuals": 0.2}),
         "Step size of the images. paper: a tenth after 37.5, 62.5 and 87.5% of the steps; residuals: falls to 0 along "
         "a cosine. The other step sizes fall with it.",
-        symbol="β_x", source="paper", panel=_PROXY,
+        symbol="β_x", source="paper", panel=_PROXY, unit="step size",
     )  # fmt: skip
     label_rate: float | None = hyper(
         By("solver", {"paper": 0.1}), "Step size of the labels.", symbol="β_y", source="paper", panel=_PROXY,
-        when=_PAPER,
+        when=_PAPER, unit="step size",
     )  # fmt: skip
     ratio_rate: float | None = hyper(
         By("solver", {"paper": 0.1}), "Step size of the spanning ratios.", symbol="β_α", source="paper", panel=_PROXY,
-        when=_PAPER,
+        when=_PAPER, unit="step size",
     )  # fmt: skip
     residual_rate: float | None = hyper(
-        By("solver", {"residuals": 0.1}), "Step size of the residuals.", panel=_PROXY, when=_RESIDUALS
+        By("solver", {"residuals": 0.1}), "Step size of the residuals.", panel=_PROXY, when=_RESIDUALS, unit="step size"
     )
     objective: Literal["whole", "decoded"] = hyper(
         "decoded",
@@ -71,7 +71,7 @@ class TofuEncoding(Encoder, MicroBatch):
         "decoder gets after scaling.",
         panel=_PROXY,
     )
-    target_cosine: float | None = hyper(None, "Stop as soon as the cosine is this high.", panel=_PROXY)
+    target_cosine: float | None = hyper(None, "Stop as soon as the cosine is this high.", panel=_PROXY, unit="cosine")
     pixels: Literal["float32", "float16", "uint8"] = hyper(
         "float32", "How pixels are sent; the cosine that is printed is the one after rounding.", panel=_PROXY
     )
@@ -79,7 +79,10 @@ class TofuEncoding(Encoder, MicroBatch):
         False, "Phase 2: shorten the update by its cosine, 1 − R_loss.", source="paper", panel=_PROXY
     )
     least_cosine: float = hyper(
-        0.1, "A proxy that decodes to less than this cosine, or to none at all, is not sent.", panel=_PROXY
+        0.1,
+        "A proxy that decodes to less than this cosine, or to none at all, is not sent.",
+        panel=_PROXY,
+        unit="cosine",
     )
     fallback: Literal["refuse", "delta"] = hyper(
         "refuse", "What happens then. refuse: nothing is written; delta: a client's full update leaves instead.",

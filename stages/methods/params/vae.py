@@ -37,9 +37,9 @@ class VaeTraining(GeneratorTraining):
     batch_size: int = batch_size_of(small=64, paper=256)
     learning_rate: float = learning_rate_of(small=2e-3, paper=5e-4)
     ema_decay: float = ema_decay_of(small=0.0, paper=0.0)
-    latent_size: int = hyper(10, "Dimensions of the latent code.", source="paper", panel=_PANEL)
-    filters: int = hyper(32, "Channels of the convolutions.", source="paper", panel=_PANEL)
-    hidden_size: int = hyper(256, "Units of the fully connected layers.", source="paper", panel=_PANEL)
+    latent_size: int = hyper(10, "Dimensions of the latent code.", source="paper", panel=_PANEL, unit="dimensions")
+    filters: int = hyper(32, "Channels of the convolutions.", source="paper", panel=_PANEL, unit="channels")
+    hidden_size: int = hyper(256, "Units of the fully connected layers.", source="paper", panel=_PANEL, unit="units")
     beta: float = hyper(
         By("scale", {"small": 0.3, "paper": 4.0}), "Weight of the KL term.", symbol="β", panel=_PANEL,
         when=When("no --capacity", lambda params: params.capacity is None),
@@ -51,7 +51,11 @@ class VaeTraining(GeneratorTraining):
         panel=_PANEL,
     )
     capacity_steps: int = hyper(
-        100_000, "Steps in which the capacity grows, evenly; then it stays.", panel=_PANEL, when=_WITH_CAPACITY
+        100_000,
+        "Steps in which the capacity grows, evenly; then it stays.",
+        panel=_PANEL,
+        when=_WITH_CAPACITY,
+        unit="steps",
     )
     gamma: float = hyper(
         1000.0, "Weight of the distance from the capacity, |KL − C|.", symbol="γ", panel=_PANEL, when=_WITH_CAPACITY

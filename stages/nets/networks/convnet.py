@@ -22,8 +22,10 @@ class ConvNet(Network):
     initial_weights: ClassVar[InitialWeights] = "layers"
 
     arch: Literal["convnet"] = hyper("convnet", "convnet: FedLAP-DP App. B.1, FedDM App. F", source="paper")
-    width: int = hyper(128, "convnet: channels of each convolution (128, the paper's)", source="paper")
-    depth: int = hyper(3, "convnet: number of convolutions, each halving the image (3, the paper's)", source="paper")
+    width: int = hyper(128, "convnet: channels of each convolution (128, the paper's)", source="paper", unit="channels")
+    depth: int = hyper(
+        3, "convnet: number of convolutions, each halving the image (3, the paper's)", source="paper", unit="layers"
+    )
 
     def check(self) -> None:
         self.require(self.width >= 1, "width", "at least 1")

@@ -39,8 +39,8 @@ class Mlp(Network):
     initial_weights: ClassVar[InitialWeights] = "layers"
 
     arch: Literal["mlp"] = hyper("mlp", "mlp: hidden layers of ReLU units")
-    width: int = hyper(64, "mlp: units of each hidden layer (64)")
-    depth: int = hyper(1, "mlp: hidden layers (1)")
+    width: int = hyper(64, "mlp: units of each hidden layer (64)", unit="units")
+    depth: int = hyper(1, "mlp: hidden layers (1)", unit="layers")
 
     def check(self) -> None:
         self.require(self.width >= 1, "width", "at least 1")

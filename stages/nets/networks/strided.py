@@ -22,7 +22,9 @@ class Strided(Network):
     initial_weights: ClassVar[InitialWeights] = "layers"
 
     arch: Literal["strided"] = hyper("strided", "strided: two convolutions of stride 2, a linear layer")
-    width: int = hyper(8, "strided: channels of the first convolution (8); the second has twice as many")
+    width: int = hyper(
+        8, "strided: channels of the first convolution (8); the second has twice as many", unit="channels"
+    )
 
     def check(self) -> None:
         self.require(self.width >= 1, "width", "at least 1")
