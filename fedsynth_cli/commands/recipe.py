@@ -134,7 +134,7 @@ def _show(output: Output, name: str | None, preset: str | None, setting: list[st
         console.print(f"{chosen.name}: {chosen.about}")
         table(console, ["parameter", "value", "unit", "from"], lines(chosen))
         for text in chosen.left_out:
-            console.print(text)
+            console.print(f"{text}.")
 
     output.result(shown(chosen), show)
 

@@ -11,6 +11,7 @@ from fedsynth_cli.completion import recipes
 from fedsynth_cli.console import Output, human_bytes, show, table
 from fedsynth_cli.options import Json, Log, LogPrivate, OutOrUrl, Quiet, RecipePreset, Rounds, Seed, Setting
 from stages.plugins import sources
+from stages.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,8 +139,8 @@ def _show(console: Console, summary: dict[str, Any]) -> None:
     kept = f", {summary['steps_kept']} kept from before" if summary["steps_kept"] else ""
     console.print()
     console.print(
-        f"{summary['recipe']}: {summary['accuracy']:.1%} after {summary['rounds']} rounds; the clients sent "
-        f"{human_bytes(summary['bytes_sent_by_clients'])} ({summary['steps_run']} steps run{kept}).",
+        f"{summary['recipe']}: {summary['accuracy']:.1%} after {counted(summary['rounds'], 'round')}; the clients sent "
+        f"{human_bytes(summary['bytes_sent_by_clients'])} ({counted(summary['steps_run'], 'step')} run{kept}).",
     )
     out = summary["out"]
     console.print(f"Pictures: {out}/metrics/curve.png, {out}/simulation/partition.png", soft_wrap=True)

@@ -118,11 +118,21 @@ def _plain_value(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
+def _holds_images(kind: Any) -> bool:
+    return is_.is_struct(kind) and kind.get_field_index("bytes") >= 0 and _is_binary(kind.field("bytes").type)
+
+
 def footer(file: Path, asked: Asked) -> dict[str, Any]:
     """The number of rows and the class names, once the columns that are needed are there and of the right type."""
     with _opened(file) as source:
         schema, num_rows = source.schema_arrow, source.metadata.num_rows
     named = asked.named()
+    if schema.get_field_index(asked.image) < 0 and not any(_holds_images(field.type) for field in schema):
+        raise InputError(
+            f"{file}: no column holds images (its columns are {', '.join(schema.names)}), and fedsynth reads images "
+            "only. Give a Parquet file with a column struct<bytes: binary, …>, or a folder with one folder of image "
+            "files for each class."
+        )
     for name, option in named.items():
         # The index is −1 for a column that is missing and for one that is there twice.
         if schema.get_field_index(name) < 0:
@@ -130,7 +140,7 @@ def footer(file: Path, asked: Asked) -> dict[str, Any]:
                 f"{file}: no one column {name!r} among {', '.join(schema.names)}; give the right {option}."
             )
     image = schema.field(asked.image).type
-    if not (is_.is_struct(image) and image.get_field_index("bytes") >= 0 and _is_binary(image.field("bytes").type)):
+    if not _holds_images(image):
         raise InputError(f"{file}: column {asked.image!r} must be struct<bytes: binary, …>, found {image}.")
     label = schema.field(asked.label).type
     if not is_.is_integer(label):

@@ -6,6 +6,7 @@ The size is that of the first image. What cannot be known yet is left to the sta
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from artifacts.errors import UsageError
@@ -14,20 +15,42 @@ from stages.recipes.plan import check
 from stages.recipes.recipe import Recipe
 
 _log = logging.getLogger("fedsynth")
+_LARGEST_OF_DIGITS = 16
 
 
 def check_fit(recipe: Recipe) -> None:
-    """Refuse a network that cannot take the images, and warn of a generator that is not made for their size."""
+    """Refuse a network that cannot take the images; warn of values that were not chosen for the network or the size."""
     shape = first_shape(recipe.section("partition"))
     if shape is None:
         return
     params = check(recipe)
+    for warning in _untried(recipe, min(shape[1:])):
+        _log.warning("warning: %s", warning)
     # A constructor that draws its own weights may do anything; it is not called twice.
     if "init-model" in params and params["init-model"].initial_weights != "module":
         _check_network(params["init-model"], shape)
     if recipe.synthetic != "none" and "train-generator" in params:
         for warning in params["train-generator"].warnings(min(shape[1:])):
             _log.warning("warning: %s.", warning)
+
+
+def _untried(recipe: Recipe, side: int) -> Iterator[str]:
+    """What nobody has measured: the recipe with this network, or with images of this size."""
+    arch = recipe.section("init-model").get("arch")
+    if recipe.networks and arch not in recipe.networks:
+        yield (
+            f"the values of {recipe.name} for images of this size were measured with {' and '.join(recipe.networks)}, "
+            f"not with {arch}, where FedAvg may do better: compare with fedlap-fedavg."
+        )
+    makes_images = recipe.synthetic != "none" or recipe.section("encode").get("method") in ("fedlap", "feddm")
+    source = recipe.origins.get("partition.source")
+    own_images = source is not None and source.source == "--set"
+    from_preset = any("/" in origin.source for origin in recipe.origins.values())
+    if makes_images and own_images and side > _LARGEST_OF_DIGITS and not from_preset:
+        yield (
+            f"the values of {recipe.name} were chosen for digits of 8×8, and it has no preset for images of "
+            f"{side}×{side}: fedlap, feddm and fedssyn have one, called 28x28."
+        )
 
 
 def _check_network(network: Any, shape: tuple[int, int, int]) -> None:

@@ -23,7 +23,7 @@ from stages.words import suggested
 STAGES = (*DECLARED, "evaluate", "plateau")
 Synthetic = Literal["none", "own", "shuffled", "pooled"]
 SETTABLE = ("rounds", "participation", "synthetic", "switch1", "switch2", "secure", "receipts")
-_TOP = ("about", *SETTABLE, "sweep", "target", "matrix", "plugins")
+_TOP = ("about", *SETTABLE, "sweep", "target", "matrix", "plugins", "networks")
 _GIVEN = 1_000_000  # the rank of what the command line says
 
 
@@ -57,6 +57,8 @@ class Recipe:
     `origins` says where each value is from, by its name in `--set`, and `left_out` which inherited ones have no effect
     beside the others, and why. `by_size` is the preset that was taken because of the images' size.
 
+    `networks` are those that the recipe, or its preset for a size, was measured with; others are warned of.
+
     `plugins` are what the recipe needs beside fedsynth, by name and digest; in a file, paths or names of distributions.
     """
 
@@ -73,6 +75,7 @@ class Recipe:
     target: float | None = None
     matrix: Mapping[str, Any] = field(default_factory=dict)
     plugins: Sequence[str] = ()
+    networks: Sequence[str] = ()
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     origins: Mapping[str, Origin] = field(default_factory=dict, compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
@@ -101,6 +104,8 @@ class Recipe:
             raise self._error(f"sweep must map targets to lists of values, found {self.sweep!r}")
         axes = {target: values for target, values in self.sweep.items() if values is not None}
         object.__setattr__(self, "sweep", dict(self._axis(*axis) for axis in axes.items()))
+        if isinstance(self.networks, str) or not all(isinstance(name, str) for name in self.networks):
+            raise self._error(f"networks must be a list of names, found {self.networks!r}")
         for record in self.plugins:
             require(record)
         for command, section in self.stages.items():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import bisect
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from artifacts.errors import InputError, UsageError
 from artifacts.formats.plain_data import dump_yaml, parse_yaml, read_json, read_mapping
@@ -89,20 +90,38 @@ def clients_of(out: Path) -> list[str]:
 
 
 def _claim(folder: RunFolder, recipe: Recipe, seed: int) -> None:
-    """Write the resolved recipe down; a folder that holds another one is refused. More rounds may be added."""
+    """Write the resolved recipe down; a folder that holds another one is refused. More rounds may be added.
+
+    A run that ended before its data was divided has left nothing, and its folder may be used for another.
+    """
     record = folder.simulation / "recipe.yaml"
     resolved = parse_yaml(recipe.to_yaml()) | {"seed": seed}
-    if record.exists():
+    if record.exists() and (folder.root / PARTITION_RECORD).exists():
         before = read_mapping(record)
-        ignored = ("rounds", "about")
-        for key in ("name", *sorted((before.keys() | resolved.keys()) - {"name", *ignored})):
-            if before.get(key) != resolved.get(key):
-                raise UsageError(
-                    f"{folder.root} holds a run with other parameters: {key} was {before.get(key)}, "
-                    f"now {resolved.get(key)}. Choose another --out."
-                )
+        changed = _first_change(before, resolved)
+        if changed is not None:
+            raise UsageError(f"{folder.root} holds a run with other parameters: {changed}. Choose another --out.")
     text = dump_yaml(resolved, allow_unicode=True)
     atomic.write(record, [text.encode()], force=True)
+
+
+def _first_change(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """The first key with another value, in words: `init-model.arch was convnet, now lenet5`."""
+    for key in ("name", *sorted((before.keys() | now.keys()) - {"name", "rounds", "about"})):
+        was, is_now = before.get(key), now.get(key)
+        if was == is_now:
+            continue
+        if isinstance(was, dict) and isinstance(is_now, dict):
+            inner = next(name for name in sorted(was.keys() | is_now.keys()) if was.get(name) != is_now.get(name))
+            key, was, is_now = f"{key}.{inner}", was.get(inner), is_now.get(inner)
+        return f"{key} was {_said(was)}, now {_said(is_now)}"
+    return None
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_said(one)}" for name, one in value.items())
+    return "not given" if value is None else str(value)
 
 
 def _execute(steps: list[Step], root: Path, pool: Workers, finished: Callable[[Step, float], None]) -> None:

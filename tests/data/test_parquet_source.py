@@ -235,3 +235,10 @@ def test_a_bomb_among_the_images_is_named(tmp_path) -> None:
     path = write(tmp_path / "bomb.parquet", TWO | {"image": pa.array(images([image(1), bytes(lying)]), IMAGE_TYPE)})
     with pytest.raises(InputError, match="row 1: "):
         load(path)
+
+
+def test_a_table_without_images_says_images_only(tmp_path):
+    path = tmp_path / "patients.parquet"
+    pq.write_table(pa.table({"age": [30, 40], "label": [0, 1]}), path)
+    with pytest.raises(InputError, match=r"no column holds images \(its columns are age, label\).* images only"):
+        load(str(path))

@@ -99,7 +99,10 @@ def test_running_again_does_nothing_and_more_rounds_go_on(undisturbed, tmp_path,
 
 @pytest.mark.parametrize(
     ("settings", "seed", "said"),
-    [(["train-client.learning_rate=0.2"], 0, "train-client was"), ([], 1, "seed was 0, now 1")],
+    [
+        (["train-client.learning_rate=0.2"], 0, "train-client.learning_rate was 0.1, now 0.2"),
+        ([], 1, "seed was 0, now 1"),
+    ],
 )
 def test_a_folder_with_another_run_is_refused(fedsynth, undisturbed, settings, seed, said):
     options = [word for setting in [*SMALL, *settings] for word in ("--set", setting)]
@@ -236,3 +239,12 @@ def test_a_folder_that_holds_another_recipes_run_is_left_as_it_is(run_copy, feds
     code, _, err = fedsynth("run", "fedsgd", "-o", run_copy)
     assert (code, "holds a run with other parameters: name was fedavg, now fedsgd" in err) == (2, True), err
     assert forge.snapshot(run_copy) == before
+
+
+def test_a_folder_of_a_run_that_never_began_may_be_used(fedsynth, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text("age,label\n30,0\n")
+    code, _, err = fedsynth("run", "fedavg", "--set", f"partition.source={table}", "-o", tmp_path / "r")
+    assert (code, "images only" in err) == (3, True), err
+    code, _, err = fedsynth("run", "fedsgd", "--shrink", "--rounds", 1, "-o", tmp_path / "r")
+    assert code == 0, err

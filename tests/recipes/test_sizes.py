@@ -1,6 +1,7 @@
 """Presets by the size of the images, and recipes that do not fit it."""
 
 import io
+import logging
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from PIL import Image
 from artifacts.errors import UsageError
 from fedsynth_cli.app import run as fedsynth
 from stages.data.sources import first_shape
+from stages.recipes.fit import check_fit
 from stages.recipes.layers import preset_for
 from stages.recipes.recipe import change, load_recipe
 from stages.recipes.runner import run
@@ -108,3 +110,23 @@ def test_small_generators_warn_of_large_images(params, side, warns):
     found = GENERATORS.from_mapping(params).warnings(side)
     assert bool(found) == warns
     assert all("--family vae" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "arch", "said"),
+    [
+        ("feddm", "lenet5", None),
+        ("feddm", "mlp", "were measured with convnet and lenet5, not with mlp"),
+        ("fedlap-real", "lenet5", "were chosen for digits of 8×8"),
+        ("fedavg", "lenet5", None),
+    ],
+)
+def test_what_nobody_has_measured_is_said_before_it_starts(tmp_path, caplog, monkeypatch, recipe, arch, said):
+    settings = [f"partition.source={_folder(tmp_path / 'own', 28)}", f"init-model.arch={arch}"]
+    with caplog.at_level("WARNING", "fedsynth"):
+        monkeypatch.setattr(logging.getLogger("fedsynth"), "propagate", True)
+        check_fit(change(load_recipe(recipe, None, settings), settings, None))
+    warnings = [
+        record.getMessage() for record in caplog.records if record.getMessage().startswith("warning: the values")
+    ]
+    assert [said in text for text in warnings] == ([True] if said else []), warnings
