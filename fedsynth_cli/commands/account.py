@@ -23,7 +23,9 @@ def account(
     targets: Annotated[
         list[str], typer.Argument(metavar="FILE… | RUN | plan", help="Files, a client's folder, a run; or: plan.")
     ],
-    delta: Annotated[float, typer.Option(help="δ: the probability left to chance. No default.", show_default=False)],
+    delta: Annotated[
+        float, typer.Option(help="δ: the probability that the guarantee may fail. No default.", show_default=False)
+    ],
     orders: Annotated[
         str,
         typer.Option(
@@ -42,7 +44,7 @@ def account(
     picture: Annotated[Path | None, WRITTEN, typer.Option(help="PNG: ε over rounds.", show_default=False)] = None,
     sampling_rate: Annotated[
         float | None,
-        typer.Option(help="q: how likely a record is in a step.", show_default=False, rich_help_panel=_PLAN),
+        typer.Option(help="q: the probability that a record is in a step.", show_default=False, rich_help_panel=_PLAN),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="T: steps in a round.", show_default=False, rich_help_panel=_PLAN)
@@ -83,7 +85,7 @@ def account(
     utility: Annotated[
         bool,
         typer.Option(
-            "--utility", help="Say what the noise leaves of a signal: with --dimension, --clip-norm and --batch-size.",
+            "--utility", help="Show how much signal the noise leaves; needs --dimension, --clip-norm and --batch-size.",
             rich_help_panel=_PLAN,
         ),
     ] = False,
@@ -94,7 +96,7 @@ def account(
     ] = None,
     clip_norm: Annotated[
         float | None,
-        typer.Option(help="C: the longest that a contribution is.", show_default=False, rich_help_panel=_PLAN),
+        typer.Option(help="C: the largest norm of a contribution.", show_default=False, rich_help_panel=_PLAN),
     ] = None,
     batch_size: Annotated[
         float | None,
@@ -105,7 +107,7 @@ def account(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Say what the files that left cost in ε, for each client; or plan it before anything leaves.
+    """Compute what the files that left cost in ε, for each client; or plan the cost before anything leaves.
 
     Example: fedsynth account runs/first --delta 1e-5
 

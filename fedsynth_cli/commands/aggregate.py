@@ -26,16 +26,16 @@ def aggregate(
         str | None,
         typer.Option(
             "--as",
-            help="What to write, if not the rule's usual result.",
+            help="What to write instead of the rule's usual result.",
             click_type=click.Choice(["model", "update"]),
             show_default=False,
         ),
     ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="The server's state of the round before.", show_default=False)
+        Path | None, typer.Option(help="The server's state from the previous round.", show_default=False)
     ] = None,
     state_out: Annotated[
-        Path | None, WRITTEN, typer.Option(help="Where to keep its new one.", show_default=False)
+        Path | None, WRITTEN, typer.Option(help="Where to write its new state.", show_default=False)
     ] = None,
     before: Annotated[
         Path | None,
@@ -43,7 +43,9 @@ def aggregate(
     ] = None,
     require_signed: Annotated[
         Path | None,
-        typer.Option(metavar="ROSTER", help="Refuse what no client of this roster signed.", show_default=False),
+        typer.Option(
+            metavar="ROSTER", help="Refuse files that no client in this roster has signed.", show_default=False
+        ),
     ] = None,
     strict: Annotated[
         bool,
@@ -57,7 +59,7 @@ def aggregate(
     seed: Annotated[
         int | None,
         typer.Option(
-            help="feddm: of the order of the batches; fedlap: of augmentations and fresh weights (default 0).",
+            help="feddm: for the order of the batches; fedlap: for augmentations and fresh weights (default 0).",
             show_default=False,
         ),
     ] = None,
@@ -67,21 +69,21 @@ def aggregate(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make the next model of what the clients sent: the mean of their messages, or descent on their synthetic sets.
+    """Compute the next model from what the clients sent: average their messages, or train on their synthetic sets.
 
-    Messages are averaged. One bad message is refused by name; nothing is written.
+    Messages are averaged. If one of them is bad, the command names it and writes nothing.
 
     Example: fedsynth aggregate model-0000.safetensors clients/*/outbox/message-0001.safetensors
     -o server/outbox/model-0001.safetensors
 
-    Surrogates (--rule fedlap, --rule feddm) are data to train on, near the model. One that cannot be used is left out
-    and named; with --strict it stops the round.
+    Surrogates (--rule fedlap, --rule feddm) are small synthetic sets that the model is trained on. One that cannot be
+    used is left out and named; with --strict it stops the round.
 
     Example: fedsynth aggregate model-0000.safetensors clients/*/outbox/surrogate-0001.safetensors --rule fedlap
     -o server/outbox/model-0001.safetensors
 
-    With --require-signed every file needs its envelope beside it (fedsynth sign): exit code 5 if one has none, or if it
-    is not by a client of the roster, or not true of the file.
+    With --require-signed every file needs a signature next to it (fedsynth sign): exit code 5 if one is missing, is not
+    from a client in the roster, or does not match the file.
 
     Example: fedsynth aggregate model-0000.safetensors clients/*/outbox/message-0001.safetensors
     --require-signed public/roster.json -o server/outbox/model-0001.safetensors

@@ -52,10 +52,11 @@ def audit(
         ),
     ] = None,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Compute what left again and compare bytes.", rich_help_panel=_REPLAY)
+        bool, typer.Option("--replay", help="Recompute what left, and compare the bytes.", rich_help_panel=_REPLAY)
     ] = False,
     sample: Annotated[
-        int | None, typer.Option(min=1, help="So many files of each client, drawn at random.", rich_help_panel=_REPLAY)
+        int | None,
+        typer.Option(min=1, help="Check this many files of each client, chosen at random.", rich_help_panel=_REPLAY),
     ] = None,
     tolerance: Annotated[
         float | None,
@@ -67,7 +68,9 @@ def audit(
     ] = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(help="A seed that synthesize may have used, if no private file tells.", rich_help_panel=_REPLAY),
+        typer.Option(
+            help="A seed that synthesize may have used, if no private file records it.", rich_help_panel=_REPLAY
+        ),
     ] = None,
     neighbours: Annotated[
         str | None,
@@ -89,22 +92,24 @@ def audit(
     ] = None,
     canaries: Annotated[
         int | None,
-        typer.Option(min=2, rich_help_panel=_TRIALS, help="So many canaries (1000).", show_default=False),
+        typer.Option(min=2, rich_help_panel=_TRIALS, help="Number of canaries (1000).", show_default=False),
     ] = None,
     preset: RecipePreset = None,
     setting: Setting = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes that look at files, where there are many (all cores).", show_default=False),
+        typer.Option(
+            min=1, help="Number of processes that check files, if there are many files (all cores).", show_default=False
+        ),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check exactly which bytes left, what they tell and cost, and where they come from.
+    """Check exactly which bytes left, what they disclose, what they cost in ε, and how they were made.
 
     Exit code 5 on any failure, 6 if nothing is wrong but something could not be checked.
 
-    With --neighbours or --empirical a recipe is tried in place of files: whether its ε is kept by what it does.
+    With --neighbours or --empirical it tests a recipe instead of files: whether the recipe really keeps its ε.
 
     Example: fedsynth audit runs/first --delta 1e-5
     Example: fedsynth audit --neighbours dp-sgd

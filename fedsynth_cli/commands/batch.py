@@ -20,7 +20,7 @@ Chain = list[list[str]]
 
 def batch(
     lines: Annotated[
-        typer.FileText | None, typer.Argument(metavar="[FILE]", help="Command lines; else they come from stdin.")
+        typer.FileText | None, typer.Argument(metavar="[FILE]", help="A file with command lines; stdin if not given.")
     ] = None,
     workers: Workers = None,
     json: Json = False,
@@ -28,8 +28,8 @@ def batch(
 ) -> None:
     """Run many fedsynth commands in one invocation: one line each, or several in a row joined by &&.
 
-    Lines run side by side, so that one start of torch serves many clients. A failing line does not stop the others;
-    the exit code is the first failure's.
+    Lines run side by side, so that one start of torch serves many clients. If a line fails, the others still
+    run; the exit code is that of the first failure.
 
     Example: printf '%s\\n' 'keygen -o a.key' 'keygen -o b.key' | fedsynth batch --workers 2
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def budget() -> None:
-    """Say what private data has cost in ε until now, and what its budget has left.
+    """Show what private data has cost in ε so far, and how much of its budget is left.
 
     show takes --json and --quiet.
 
@@ -25,13 +25,11 @@ def budget() -> None:
 
 def show(
     place: Annotated[Path, typer.Argument(help="A client's folder, its private/, or the data itself.")],
-    delta: Annotated[
-        float | None, typer.Option(help="δ, where there is no budget.yaml that says it.", show_default=False)
-    ] = None,
+    delta: Annotated[float | None, typer.Option(help="δ, if no budget.yaml sets it.", show_default=False)] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Every charge to the data with its price, all of them together, and what is left of budget.yaml.
+    """List every charge to the data with its cost, the total, and what is left of budget.yaml.
 
     Example: fedsynth budget show clients/00
 

@@ -15,12 +15,12 @@ def decode(
     model: Annotated[Path, typer.Argument(help="The model that the round began with.")],
     message: Annotated[Path, typer.Argument(help="A message, or an aggregated update.")],
     out: Out,
-    apply: Annotated[bool, typer.Option("--apply", help="Write the model after the update, not the update.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Write the updated model instead of the update.")] = False,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Read the update out of a message; with --apply, write the model after it.
+    """Read the update from a message; with --apply, write the updated model.
 
     Example: fedsynth decode model-0000.safetensors message-0001.safetensors -o server/private/update.safetensors
     """

@@ -58,24 +58,26 @@ def encode(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Turn a private update, or private data, into the file that leaves: into an outbox, in its ledger first.
+    """Turn a private update, or private data, into the file that leaves. It is entered in the ledger before it is
+    written to the outbox.
 
-    An update leaves as a message, as it is, clipped or with a share of noise.
+    An update leaves as a message: unchanged, clipped, or with a share of noise.
 
     Example: fedsynth encode model-0000.safetensors private/update-0001.safetensors -o outbox/message-0001.safetensors
 
-    With --method tofu it leaves as a few images whose gradient it is: obscured and smaller, not protected.
+    With --method tofu it leaves as a few images whose gradient reproduces it: smaller and obscured, but not protected.
 
     Example: fedsynth encode model-0000.safetensors private/update-0001.safetensors --method tofu -o
     outbox/proxy-0001.safetensors
 
-    With --method quantised, topk or lowrank it leaves in fewer bytes by plain means, which hide nothing.
+    With --method quantised, topk or lowrank it is compressed, which hides nothing.
 
     Example: fedsynth encode model-0000.safetensors private/update-0001.safetensors --method quantised --bits 4 -o
     outbox/compressed-0001.safetensors
 
-    Data leaves as a small synthetic set that stands in for it near the model: by its gradients (FedLAP), or by its
-    features (FedDM). With --noise-multiplier or --target-epsilon each record is protected by differential privacy.
+    Data leaves as a small synthetic set that replaces it for training near the current model: it matches the data's
+    gradients (FedLAP) or features (FedDM). With --noise-multiplier or --target-epsilon each record is protected by
+    differential privacy.
 
     Example: fedsynth encode model-0000.safetensors private/data.parquet --method fedlap -o
     outbox/surrogate-0001.safetensors

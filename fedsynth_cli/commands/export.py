@@ -71,11 +71,11 @@ def export(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write what the files show as a document that somebody else's process reads.
+    """Write what the files show as a document in another format, for other people's processes.
 
-    Made from ledger, gate, policy and metadata alone; the same files give the same bytes; nothing private is in it. A
-    folder is audited first: exit code 5 if that fails, 6 if something could not be checked. The document is written all
-    the same, and says so.
+    It is made only from ledger, gate, policy and metadata, contains nothing private, and is the same for the same
+    files. A folder is audited first: exit code 5 if the audit fails, 6 if something could not be checked. The document
+    is written in either case, and states the result.
 
     Example: fedsynth export runs/first --format dp-card --delta 1e-5 -o card.md
     """

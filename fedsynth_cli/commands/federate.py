@@ -43,12 +43,12 @@ Roots = Annotated[
 
 
 def federate() -> None:
-    """Run a recipe between institutions, over Flower or by files: the same files as `run`, made where the data is.
+    """Run a recipe between institutions, by files or over Flower. The files are those of `run`, made where the data is.
 
     By files, without a network: app once, then join and step at each party. Over Flower, the server: app, superlink,
-    register (once for each client), run; a client: supernode. Everybody has a home folder
-    with the federation.yaml that they have read. All connections are encrypted, and every node shows its key. Each
-    command takes --json and --quiet.
+    register (once for each client), run; a client: supernode. Every party has a home
+    folder with the federation.yaml that it has agreed to. All connections are encrypted, and every node authenticates
+    with its key. Each command takes --json and --quiet.
 
     Example: fedsynth federate app fedavg --clients hospital-a,hospital-b -o federation
     """
@@ -59,17 +59,23 @@ def app(
     out: Out,
     clients: Annotated[
         str,
-        typer.Option("--clients", help="The clients' names, with commas between; or how many.", show_default=False),
+        typer.Option(
+            "--clients", help="The clients' names, separated by commas; or how many there are.", show_default=False
+        ),
     ],
     least_clients: Annotated[
         int | None,
-        typer.Option("--least-clients", min=1, help="Fewer answers than this end the run.", show_default="all asked"),
+        typer.Option(
+            "--least-clients", min=1, help="Stop the run if fewer clients than this answer.", show_default="all asked"
+        ),
     ] = None,
-    wait: Annotated[float, typer.Option("--wait", help="Seconds that a round waits for an answer.")] = 3600.0,
-    most_bytes: Annotated[int, typer.Option("--most-bytes", min=1, help="The largest file that anybody takes.")] = 256
-    * 1024
-    * 1024,
-    signed: Annotated[bool, typer.Option("--signed", help="Take only what a client of the roster has signed.")] = False,
+    wait: Annotated[float, typer.Option("--wait", help="How many seconds a round waits for an answer.")] = 3600.0,
+    most_bytes: Annotated[
+        int, typer.Option("--most-bytes", min=1, help="The largest file that any party accepts.")
+    ] = 256 * 1024 * 1024,
+    signed: Annotated[
+        bool, typer.Option("--signed", help="Accept only files that a client in the roster has signed.")
+    ] = False,
     preset: RecipePreset = None,
     setting: Setting = None,
     rounds: Rounds = None,
@@ -78,7 +84,7 @@ def app(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write down the terms of a federation, as a Flower app. Send its federation.yaml to everybody, to be read.
+    """Write the terms of a federation, as a Flower app. Send federation.yaml to all parties to read.
 
     Example: fedsynth federate app fedavg --rounds 10 --clients hospital-a,hospital-b,hospital-c -o federation
     """
@@ -102,7 +108,7 @@ def superlink(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Start the SuperLink, through which messages go; it runs until it is stopped. TLS and node keys are always on.
+    """Start the SuperLink, which relays the messages; it runs until you stop it. TLS and node keys are always on.
 
     Other machines reach only what a node with its key needs. Runs are started, and nodes registered, on this one;
     Flower itself would let anybody do so.
@@ -127,9 +133,9 @@ def register(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Let a client's node in. Be sure that the key is the client's: compare fingerprints over the telephone.
+    """Admit a client's node. Make sure that the key is the client's: compare fingerprints over the telephone.
 
-    The client sees its own with ssh-keygen -l -f KEY.pub. To be called on the machine of the SuperLink.
+    The client sees its own with ssh-keygen -l -f KEY.pub. Run this on the SuperLink's machine.
 
     Example: fedsynth federate register hospital-a.pub --name hospital-a --superlink 127.0.0.1:9092
     --root-certificates ca.pem
@@ -153,9 +159,10 @@ def run(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Start the federation and follow it to its end. Started again, it goes on after the last whole round.
+    """Start the federation and follow it to the end. If interrupted, run it again to continue after the last complete
+    round.
 
-    To be called on the machine of the SuperLink. Flower's own `flwr run APP` does the same.
+    Run this on the SuperLink's machine. Flower's own `flwr run APP` does the same.
 
     Example: fedsynth federate run federation --home server --superlink 127.0.0.1:9092 --root-certificates ca.pem
     """
@@ -188,7 +195,7 @@ def supernode(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Start a client's node; it runs until it is stopped. It opens one connection outwards, and none inwards.
+    """Start a client's node; it runs until you stop it. It opens one outgoing connection and accepts none.
 
     The data stays in --home. Whatever leaves is written into the client's outbox and its ledger before it is sent.
 
@@ -209,7 +216,8 @@ def simulate(
     recipe: RecipeName,
     out: Out,
     cpus: Annotated[
-        int | None, typer.Option("--cpus", min=1, help="Clients at work at a time.", show_default="all cores")
+        int | None,
+        typer.Option("--cpus", min=1, help="Number of clients that work at the same time.", show_default="all cores"),
     ] = None,
     preset: RecipePreset = None,
     setting: Setting = None,
@@ -220,7 +228,7 @@ def simulate(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run many clients by Flower's simulation engine, on this machine or on a Ray cluster. The files are `run`'s.
+    """Run many clients with Flower's simulation engine, on this machine or a Ray cluster. The files are those of `run`.
 
     Example: fedsynth federate simulate fedavg --set partition.clients=1000 --set participation=0.01 -o runs/many
     """

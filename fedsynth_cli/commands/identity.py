@@ -9,11 +9,11 @@ from fedsynth_cli.options import Client, Force, Json, Key, Out, Quiet
 def identity(
     out: Out, key: Key = None, client: Client = None, force: Force = False, json: Json = False, quiet: Quiet = False
 ) -> None:
-    """Write the public half of a participant's signing keys, to be carried to the others by a way that they trust.
+    """Write the public half of a participant's signing keys, to be sent to the others over a channel they trust.
 
     Example: fedsynth identity -o clients/00/private/identity.json
 
-    In the server's folder it is the server's, for the receipts that it gives.
+    In the server's folder it writes the server's identity, for the receipts that the server issues.
 
     Example: fedsynth identity -o server/private/identity.json
     """

@@ -115,15 +115,15 @@ def ingest(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Bring a client's own images into the form that all stages read. They stay where they are written.
+    """Convert a client's own images to the format that all stages read. They stay where they are written.
 
-    Private data needs --like or --schema before anything is trained on it: classes that were read off the images
-    would tell about them.
+    Private data needs --like or --schema before anything is trained on it: classes read from the
+    images themselves would disclose something about them.
 
     Into NAME/private/ for a client's data; into public/ for the test set that everybody may see.
 
-    Of DICOM and NIfTI (pip install 'fedsynth\\[medical]') the pixels are read and nothing else: no header field gets
-    into any file, which audit --headers checks.
+    From DICOM and NIfTI files (pip install 'fedsynth\\[medical]') only the pixels are read: no header field gets into
+    any file, and audit --headers checks that.
 
     Example: fedsynth ingest photos/ --like public/test.parquet -o clients/hospital-a/private/data.parquet
     """

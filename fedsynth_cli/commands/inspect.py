@@ -31,7 +31,8 @@ def inspect(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say what is in a file: its kind, who made it from what, every tensor or column, and what it discloses.
+    """Show what is in a file: its kind, who made it from what, every tensor or
+    column, and what it discloses.
 
     Example: fedsynth inspect clients/00/outbox/message-0001.safetensors
     """

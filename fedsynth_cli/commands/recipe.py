@@ -42,7 +42,7 @@ def recipe(
         str | None,
         typer.Option(
             "--format",
-            help="For which tool.",
+            help="The tool to write it for.",
             show_default=False,
             click_type=click.Choice(_FORMATS),
         ),
@@ -50,7 +50,7 @@ def recipe(
     out: Annotated[
         Path | None,
         WRITTEN,
-        typer.Option("--out", "-o", help="A file, or a folder for dvc; else stdout.", show_default=False),
+        typer.Option("--out", "-o", help="A file, or a folder for dvc; stdout if not given.", show_default=False),
     ] = None,
     run_folder: Annotated[str, typer.Option("--run", help="The run folder that the pipeline writes.")] = "run",
     preset: RecipePreset = None,
@@ -64,9 +64,9 @@ def recipe(
 ) -> None:
     """Write a recipe for Make, DVC, Snakemake or the shell. Its files equal those of `run`, byte for byte.
 
-    `fedsynth recipe list` shows the recipes that there are, `fedsynth recipe show RECIPE` every parameter of one, with
-    its value and where that is from. A pipeline is one run: of a recipe with a sweep, fix the values with --set and
-    --seed.
+    `fedsynth recipe list` lists all recipes. `fedsynth recipe show RECIPE` shows every parameter of one, with its
+    value, its unit and where the value comes from. A pipeline is a single run: if the recipe has a sweep, fix the
+    values with --set and --seed.
 
     Example: fedsynth recipe show fedssyn --preset paper --set partition.clients=40
     Example: fedsynth recipe fedavg --format make -o Makefile.fedavg && make -f Makefile.fedavg

@@ -22,27 +22,29 @@ if TYPE_CHECKING:
 def release(
     targets: Annotated[
         list[Path] | None,
-        typer.Argument(help="Files in pending/, or participants' folders; else this one.", show_default=False),
+        typer.Argument(
+            help="Files in pending/, or participants' folders; the current folder if not given.", show_default=False
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="A person says yes to all of them.")] = False,
-    reject: Annotated[bool, typer.Option("--reject", help="A person says no to all of them.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="A person approves all of them.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="A person rejects all of them.")] = False,
     seen_private: Annotated[
         bool | None,
         typer.Option(
             "--seen-private/--not-seen-private",
-            help="Whether that person has seen the private data; if so, the file loses its ε.",
+            help="Whether that person has seen the private data; if so, the file's ε no longer holds.",
             show_default=False,
         ),
     ] = None,
-    only_list: Annotated[bool, typer.Option("--list", help="Show what waits, and decide nothing.")] = False,
+    only_list: Annotated[bool, typer.Option("--list", help="List what is waiting without deciding anything.")] = False,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show what would leave, and let it: by the rules of policy.yaml, or by a person's yes.
+    """Show what is waiting to leave, and release it: by the rules of policy.yaml, or with a person's approval.
 
-    What the rules allow leaves at once. Of the rest a person is asked, or says --yes or --reject. Where policy.yaml
-    is in private/, or a stage was called with --gate, everything that leaves waits here first. Where files wait and
+    Files that the rules allow leave at once. For the others a person is asked, or gives --yes or --reject. If private/
+    has a policy.yaml, or a stage was called with --gate, everything that leaves waits here first. If files wait and
     none of them left, the exit code is 6; with --list it is 0.
 
     Example: fedsynth release clients/00

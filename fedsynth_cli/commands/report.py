@@ -26,15 +26,20 @@ def report(
         typer.Option(help="Fingerprint of the roster, compared by telephone or letter.", show_default=False),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="δ, for ε over rounds where noise was added. No default.", show_default=False)
+        float | None, typer.Option(help="δ, for the ε over rounds if noise was added. No default.", show_default=False)
     ] = None,
     round: Annotated[
         int | None,
-        typer.Option("--round", min=0, help="The round whose lineage is drawn; else the last.", show_default=False),
+        typer.Option(
+            "--round", min=0, help="The round whose lineage is drawn; the last one if not given.", show_default=False
+        ),
     ] = None,
     private: Annotated[
         bool,
-        typer.Option("--private", help="Also what was measured on private data, and who took part. May not leave."),
+        typer.Option(
+            "--private",
+            help="Include what was measured on private data, and who took part. Such a page must not leave.",
+        ),
     ] = False,
     force: Force = False,
     json: Json = False,
@@ -42,8 +47,8 @@ def report(
 ) -> None:
     """Write one page: verdicts on records and exposure, accuracy, ε, what left and what it discloses, images, lineage.
 
-    Exit code 5 if the audit fails, 6 if something could not be checked; the page is written all the same. It is one
-    HTML file without scripts; it needs no network and no fedsynth to be read.
+    Exit code 5 if the audit fails, 6 if something could not be checked; the page is written in either case. It is a
+    single HTML file without scripts, which can be read without a network and without fedsynth.
 
     Example: fedsynth report runs/first --delta 1e-5 -o report.html
     """

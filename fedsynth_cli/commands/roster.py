@@ -16,10 +16,12 @@ def roster(
     out: Out,
     federation: Annotated[
         str | None,
-        typer.Option(help="Its id, which signatures are bound to; else a fresh one.", show_default=False),
+        typer.Option(
+            help="The federation's id, which signatures are bound to; a new one if not given.", show_default=False
+        ),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option(help="The last day on which it counts, YYYY-MM-DD.", show_default=False)
+        str | None, typer.Option(help="The last day on which the roster is valid, YYYY-MM-DD.", show_default=False)
     ] = None,
     signed: Annotated[
         list[str] | None,
@@ -27,13 +29,13 @@ def roster(
     ] = None,
     rounds: Annotated[
         tuple[int, int] | None,
-        typer.Option(metavar="FIRST LAST", help="Only in these rounds must files be signed.", show_default=False),
+        typer.Option(metavar="FIRST LAST", help="Require signatures in these rounds only.", show_default=False),
     ] = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Put the identities together. Every participant keeps a copy, and checks signatures by it.
+    """Combine the identities of all participants in one file. Everyone keeps a copy and checks signatures against it.
 
     Example: fedsynth roster clients/*/private/identity.json server/private/identity.json -o public/roster.json
 

@@ -39,7 +39,7 @@ def run(
     ] = None,
     target: Annotated[
         float | None,
-        typer.Option(help="The accuracy that the comparison of a sweep counts rounds to.", show_default=False),
+        typer.Option(help="The accuracy that the comparison of a sweep counts the rounds to.", show_default=False),
     ] = None,
     rounds: Rounds = None,
     shrink: Annotated[
@@ -71,12 +71,12 @@ def run(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a whole federation on this machine. Interrupted, it goes on where it stopped when run again.
+    """Run a complete federation on this machine. If interrupted, run it again to continue where it stopped.
 
-    A recipe with a sweep is run once for each combination of its values, and the runs are compared at the end:
-    comparison.json, .csv and .png. A key that --set fixes is not swept over.
+    A recipe with a sweep runs once for each combination of its values, and the runs are compared at the end
+    (comparison.json, .csv and .png). A key that --set fixes is not swept over.
 
-    With a URL as --out every file is copied there as soon as it is finished, and the run goes on from what is there, on
+    If --out is a URL, every file is copied there as soon as it is finished, and the run can be continued from there on
     any machine.
 
     Example: fedsynth run fedssyn --preset paper --shrink -o runs/shrunk

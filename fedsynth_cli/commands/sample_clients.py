@@ -22,9 +22,9 @@ def sample_clients(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Draw who takes part in a round, secretly: each client by a coin of its own, from the server's key.
+    """Draw secretly which clients take part in a round, each independently of the others, under the server's key.
 
-    Who was drawn is in the file alone, which never leaves the server: only then does the sampling count in ε.
+    Only this file says who was drawn, and it never leaves the server: otherwise the sampling would not count in ε.
 
     Example: fedsynth sample-clients 00 01 02 03 --sampling-rate 0.5 --round 1 -o server/private/clients-0001.json
     """

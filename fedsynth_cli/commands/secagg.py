@@ -32,7 +32,7 @@ KeyList = Annotated[
 
 
 def secagg() -> None:
-    """Let the server learn the sum of a round's updates and nothing of any single one: secure aggregation, over files.
+    """Secure aggregation by files: the server learns the sum of a round's updates, and nothing about any single one.
 
     A round, client and server in turn: keys, collect, shares, collect, mask, collect, confirm, collect, unmask, sum.
     Clients may drop out at every step, down to the threshold. Each command takes --json and --quiet.

@@ -15,7 +15,8 @@ def sign(
     files: Annotated[list[Path], typer.Argument(help="Files that leave.")],
     roster: RosterFile,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The envelope; else FILE.intoto.jsonl.", show_default=False)
+        Path | None,
+        typer.Option("--out", "-o", help="The envelope; FILE.intoto.jsonl if not given.", show_default=False),
     ] = None,
     key: Annotated[
         Path | None, typer.Option("--key", help="Whose file it is; else the key in its private/.", show_default=False)
@@ -24,9 +25,9 @@ def sign(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Sign files: how each was made, and what it claims about privacy, in a DSSE envelope beside it.
+    """Sign how each file was made and what it claims about privacy, in a DSSE envelope next to the file.
 
-    Clients sign what they send, the server what it gives out. The envelope leaves as well, and is in the ledger.
+    Clients sign what they send, the server what it gives out. The envelope leaves too, and is entered in the ledger.
 
     Example: fedsynth sign clients/00/outbox/message-0001.safetensors --roster public/roster.json
     """

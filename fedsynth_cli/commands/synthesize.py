@@ -55,8 +55,8 @@ def synthesize(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Draw synthetic images from a generator. Into private/ to look at them first (`--sheet`), into an outbox to send
-    them: then they are recorded in its ledger, and what they tell is declared.
+    """Draw synthetic images from a generator. Write them to private/ to look at them first (`--sheet`), or to an
+    outbox to send them; then they are entered in the ledger, and what they disclose is declared.
 
     Example: fedsynth synthesize private/generator.safetensors --count 100 -o outbox/synthetic.parquet
     """

@@ -22,13 +22,13 @@ def train_client(
     given: GivenOptions,
     state: Annotated[
         Path | None,
-        typer.Option(help="What the client kept from its last round, if the algorithm keeps any.", show_default=False),
+        typer.Option(help="The client's state from its last round, if the algorithm keeps one.", show_default=False),
     ] = None,
     server_state: Annotated[
         Path | None, typer.Option(help="The server's control variates, if the algorithm has any.", show_default=False)
     ] = None,
     state_out: Annotated[
-        Path | None, WRITTEN, typer.Option(help="Where to keep the new state: private.", show_default=False)
+        Path | None, WRITTEN, typer.Option(help="Where to write the new state; it is private.", show_default=False)
     ] = None,
     key: Key = None,
     client: Client = None,
@@ -38,10 +38,10 @@ def train_client(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on the client's data for one round. The update that it writes is private: `encode` makes the message.
+    """Train on the client's data for one round. The resulting update is private; `encode` turns it into the message.
 
-    With --noise-multiplier or --target-epsilon the steps are DP-SGD for single records, charged to the spend ledger
-    beside the key.
+    With --noise-multiplier or --target-epsilon it trains by DP-SGD for individual records, charged to the spend
+    ledger next to the key.
 
     Example: fedsynth train-client model-0000.safetensors private/data.parquet -o private/update-0001.safetensors
     """

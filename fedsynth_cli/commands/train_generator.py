@@ -44,8 +44,8 @@ def train_generator(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a class-conditional generator on the client's images. It is private and never leaves: `synthesize` draws
-    the images that do. Killed, it goes on from its last checkpoint and ends with the same bytes.
+    """Train a class-conditional generator on the client's images. It is private and never leaves; `synthesize`
+    draws the images that do. If killed, run it again: it continues from its last checkpoint, with the same result.
 
     With --noise-multiplier or --target-epsilon the training is differentially private for single records: it is charged
     to the spend ledger beside the key, and the images inherit its cost.

@@ -43,7 +43,8 @@ def tune(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Try a small grid of parameters; each private trial is charged to the spend ledgers, whichever is chosen.
+    """Try a small grid of parameters. Every private trial is charged to the spend ledgers, not only the one that is
+    chosen.
 
     All trials are runs of the same clients in the folder --out, and their costs add up there (composition, not the
     best one's alone). If a client's or the server's budget.yaml does not allow all of them, none is started. The best

@@ -32,7 +32,7 @@ def verify(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check signatures by the roster, and what is signed by the files themselves; exit code 5 if anything is wrong.
+    """Check signatures against the roster, and that the signed claims match the files; exit code 5 if anything fails.
 
     With --proof and --head: that a file was recorded and countersigned, by one signed tree head; or that later receipts
     go on from it.
