@@ -44,9 +44,9 @@ def settings(context: click.Context, incomplete: str) -> Proposals:
     from stages.recipes.recipe import SETTABLE, load_recipe
 
     try:
-        used = load_recipe(_recipe(context), context.params.get("preset")).stages
+        used = set(load_recipe(_recipe(context), context.params.get("preset")).stages)
     except (FedsynthError, OSError):
-        used = DECLARED
+        used = set(DECLARED)
     found = dict.fromkeys(SETTABLE, "")
     for stage, declared in DECLARED.items():
         if stage not in used:

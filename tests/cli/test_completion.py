@@ -21,10 +21,10 @@ def proposed(monkeypatch, capfd):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("fedsynth run fedlap-d", ["fedlap-distances", "fedlap-dp", "fedlap-dp-one-client"]),
+        ("fedsynth run fedlap-dis", ["fedlap-distances"]),
         ("fedsynth recipe l", ["list"]),
         ("fedsynth recipe show feddm-re", ["feddm-real", "feddm-resnet18"]),
-        ("fedsynth tune dp-sgd-", ["dp-sgd-fedprox", "dp-sgd-scaffold"]),
+        ("fedsynth tune dp-sgd-sc", ["dp-sgd-scaffold"]),
         ("fedsynth run fedlap --preset ", ["demo", "28x28", "paper"]),
         ("fedsynth recipe show fedlap --preset p", ["paper"]),
         ("fedsynth run nonsense --preset ", []),
