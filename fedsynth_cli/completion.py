@@ -40,7 +40,7 @@ def presets(context: click.Context, incomplete: str) -> list[str]:
 def settings(context: click.Context, incomplete: str) -> Proposals:
     """`stage.key=` for every parameter that the recipe's stages declare, and the keys above the stages."""
     from stages.catalogue import DECLARED
-    from stages.hyperparameters import Variants
+    from stages.families import Variants
     from stages.recipes.recipe import SETTABLE, load_recipe
 
     try:
