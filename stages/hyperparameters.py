@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
-
-from stages.words import suggested
 
 Source = Literal["paper", "ours"]
 
@@ -230,3 +228,11 @@ def _coerce(name: str, value: Any, hint: Any) -> Any:
     if hint is float and not (abs(coerced) < float("inf")):
         raise wrong
     return coerced
+
+
+def suggested(word: str, known: Iterable[str]) -> str:
+    """` Did you mean …?`, if a known name is close enough."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, sorted(known), n=1, cutoff=0.7)
+    return f" Did you mean {close[0]!r}?" if close else ""

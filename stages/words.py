@@ -1,9 +1,8 @@
-"""Numbers as people read them, and the name that was probably meant."""
+"""Numbers as people read them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 
 def epsilon_words(value: float) -> str:
@@ -34,11 +33,3 @@ def percent(value: float) -> str:
 
 def counted(number: int, word: str) -> str:
     return f"{number:,} {word}" + ("" if number == 1 else "s")
-
-
-def suggested(word: str, known: Iterable[str]) -> str:
-    """` Did you mean …?`, if a known name is close enough."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, sorted(known), n=1, cutoff=0.7)
-    return f" Did you mean {close[0]!r}?" if close else ""

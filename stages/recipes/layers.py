@@ -18,7 +18,7 @@ from typing import Any
 
 from artifacts.errors import UsageError
 from artifacts.formats.plain_data import read_mapping
-from stages.words import suggested
+from stages.hyperparameters import suggested
 
 _FOLDER = Path(__file__).parent
 _FILES = (".yaml", ".yml", ".toml")

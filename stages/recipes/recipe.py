@@ -14,11 +14,11 @@ from typing import Any, Literal, NamedTuple, get_args
 from artifacts.errors import UsageError
 from artifacts.formats.plain_data import dump_yaml, parse_yaml
 from stages.catalogue import DECLARED
+from stages.hyperparameters import suggested
 from stages.plugins import require
 from stages.recipes.expressions import evaluated, is_expression
 from stages.recipes.layers import RecipeLayer, has_sizes, layers, preset_for, presets_of, recipe_path
 from stages.recipes.params_file import plugins_in
-from stages.words import suggested
 
 STAGES = (*DECLARED, "evaluate", "plateau")
 Synthetic = Literal["none", "own", "shuffled", "pooled"]
