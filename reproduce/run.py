@@ -39,6 +39,9 @@ def main(words: list[str] | None = None) -> int:
                 continue
             try:
                 _entry(paper, entry, options)
+            except KeyboardInterrupt:
+                print(f"{name}: interrupted. Run it again: it goes on where it stopped.", file=sys.stderr)
+                return 130
             except (subprocess.CalledProcessError, LookupError, ValueError) as error:
                 print(f"{name}: {error}", file=sys.stderr, flush=True)
                 failed.append(name)

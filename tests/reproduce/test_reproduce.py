@@ -171,6 +171,30 @@ def test_a_command_is_run_once_and_its_figure_is_on_the_page(module, tmp_path, m
     assert "| A paper | 0 | 0 | 0 | 2 |" in (tmp_path / "p.md").read_text()
 
 
+def test_an_interruption_is_a_sentence_and_keeps_what_was_measured(module, tmp_path, monkeypatch, capsys):
+    run, claims = module("run"), module("claims")
+    folder = tmp_path / "claims"
+    folder.mkdir()
+    (folder / "a.yaml").write_text(CLAIM)
+    monkeypatch.setattr(run, "papers", lambda: claims.papers(folder))
+
+    def interrupted(words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "_run", interrupted)
+    words = [
+        "--out",
+        str(tmp_path / "runs"),
+        "--measured",
+        str(tmp_path / "measured"),
+        "--page",
+        str(tmp_path / "p.md"),
+    ]
+    assert run.main(words) == 130
+    assert "a/table-1: interrupted. Run it again" in capsys.readouterr().err
+    assert not (tmp_path / "p.md").exists() and not (tmp_path / "measured").exists()
+
+
 @pytest.mark.slow
 def test_a_recipe_is_run_over_three_seeds_and_goes_on(module, tmp_path, monkeypatch):
     run, claims = module("run"), module("claims")
