@@ -10,7 +10,7 @@ DISCLOSURES: dict[str, str] = {
     "class_set": "Which classes occur in the private data, or occur often enough to be sent.",
     "class_counts": "How many private records each class has.",
     "num_examples": "How many private records the client trained on.",
-    "local_steps": "How many training steps the client made, which tells about the number of its records.",
+    "local_steps": "How many training steps the client made, which depends on the number of its records.",
     "radius": "How far from the current weights the synthetic set is a good stand-in, measured on private data.",
     "layer_norms": "How large the update is in each layer of the model.",
     "matching_loss": "How well the synthetic set imitates the private data.",

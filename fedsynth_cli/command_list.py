@@ -13,7 +13,7 @@ class ListedCommand:
     """`train-client` is the function `train_client` of the file `train_client.py`.
 
     `subcommands`: its file has a function `group` beside. `at_home`: it works in a participant's own folder, with its
-    key and its ledgers, and takes no URL. `confidential`: what it writes tells something about private data, or who
+    key and its ledgers, and takes no URL. `confidential`: what it writes discloses something about private data, or who
     takes part. `name_or_path` is the argument that may be either.
     """
 

@@ -150,7 +150,7 @@ def _metadata(inputs: Sequence[Metadata]) -> Metadata:
     """The same for each part: no inputs, client, seed or count that would tell who contributed.
 
     The number of parts is left out too: it is mostly the number of clients. Of the clients' events there is one of each
-    kind, whose id tells nobody whose they were; the clients' own stay in their files.
+    kind, whose id says nothing of whose they were; the clients' own stay in their files.
     """
     return Metadata(
         kind="dataset",
@@ -166,7 +166,7 @@ def _metadata(inputs: Sequence[Metadata]) -> Metadata:
 
 
 def _disclosures(inputs: Sequence[Metadata]) -> tuple[str, ...]:
-    """What the inputs tell about private data and the mixture still tells about one client's.
+    """What the inputs disclose about private data and the mixture still discloses about one client's.
 
     - `derived_images`, `real_image_init` and whatever else is about an image: mixing does not change an image.
     - `class_counts` and `num_examples` of one client: the parts tell the sum over the contributors only. With one

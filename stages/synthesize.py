@@ -99,7 +99,7 @@ def synthesize(
     context = {"stage": "synthesize", "client": name, "params": about, "seed": seed, "rows": kept.tolist()}
     disclosures: set[str] = set()
     if not private or "picked" in about:
-        # Whatever labels were asked for, images of a class that was never seen look like none: that tells the set.
+        # Whatever labels were asked for, images of a class that was never seen look like none: that discloses the set.
         # Under DP the events cover all that; but not what someone chose who has seen the data (privacy contract, 16).
         disclosures = {"derived_images", "class_set"} | ({"class_counts"} if params.labels == "frequency" else set())
     metadata = Metadata(

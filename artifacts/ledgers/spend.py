@@ -59,7 +59,7 @@ def is_unused(path: Path, key: Key) -> bool:
 
 
 def read_charged(path: Path) -> list[list[dict[str, Any]]]:
-    """The events of each reservation, whoever's key made them, without holding the ledger: for an audit."""
+    """The events of each reservation, by any key, without holding the ledger: for an audit."""
     return [list(fields["events"]) for fields in read_reserved(path)]
 
 

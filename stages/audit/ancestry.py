@@ -59,7 +59,7 @@ class Ancestry:
                 yield f"{name} is no file that the server sent"
 
     def _check_disclosed(self, seen: Seen) -> Iterator[str]:
-        """What it declares, it tells, or has from what it was made from: to choose among disclosures says something."""
+        """What it declares, it discloses, or has from its inputs: to choose among disclosures says something."""
         assert self.key is not None
         metadata = seen.metadata
         opened = [self.shelf.opened(self.key, r, metadata.round) for r in metadata.inputs if r.commitment is not None]
@@ -67,7 +67,7 @@ class Ancestry:
         named = {r.sha256 for r in metadata.inputs} & (self.own or set())
         extra = set(metadata.disclosures) - required_disclosures(metadata, seen.names) - inherited
         if extra and not named and metadata.kind != "proxy":
-            yield f"it declares {', '.join(sorted(extra))}, which it does not tell"
+            yield f"it declares {', '.join(sorted(extra))}, which it does not disclose"
 
     def _check_commitment(self, seen: Seen, reference: InputRef, name: str) -> Iterator[str]:
         if self.key is None:
@@ -139,7 +139,7 @@ def _mismatches(metadata: Metadata, opened: Kept, name: str) -> Iterator[str]:
     if kind.passes_events and list(about.privacy):
         missing = [event for event in about.privacy if event not in list(metadata.privacy)]
         if missing:
-            yield f"{name} has privacy events that the file does not tell"
+            yield f"{name} has privacy events that the file does not name"
     never_leaves = kind.passes_events and not kind.leaves
     if not about.privacy and metadata.privacy and never_leaves and not _noised_here(metadata):
         yield f"{name} has no privacy events, but the file claims some"

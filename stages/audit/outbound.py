@@ -141,11 +141,11 @@ def check_seen(
     elif metadata.kind == "dataset" and given is not None and not given.knows_classes(metadata.params["class_names"]):
         yield "params", "its class names are not those of the public data"
     if KINDS[metadata.kind].from_data and not metadata.privacy and not metadata.disclosures:
-        yield "disclosures", "neither privacy events nor disclosures: it does not say what it tells"
+        yield "disclosures", "neither privacy events nor disclosures: it does not say what it discloses"
         return
     missing = sorted(required_disclosures(metadata, seen.names) - set(metadata.disclosures))
     if missing:
-        yield "disclosures", f"it tells {', '.join(missing)}, and does not declare it"
+        yield "disclosures", f"it discloses {', '.join(missing)}, and does not declare it"
 
 
 def _of_server(seen: Seen, given: Given | None) -> Iterator[Problem]:

@@ -151,7 +151,7 @@ def check_answers(files: Sequence[Kept], rounds: SecureRounds) -> Iterator[tuple
     for digest, answers in sessions.items():
         session = rounds.session_of(digest)
         if isinstance(session, str) or len(answers) < session.threshold:
-            continue  # the first is told already, with fewer answers nothing comes out
+            continue  # the first is reported already, with fewer answers nothing comes out
         there, dropped = (_enough(answers, listing, session) for listing in ("survivors", "dropped"))
         try:
             seeds = recovered(answers, "seeds", there, session)

@@ -193,7 +193,7 @@ def check_anchor(place: Place, roster: Roster | None, given: Receipts, sent: Sen
     except FedsynthError as error:
         if (why := obstacle(error)) is not None:
             result.add("unknown", "anchor", place.ledger, f"it could not be looked at: {why}")
-        return  # the chain itself is broken, which is told already
+        return  # the chain itself is broken, which is reported already
     if found.state == "mismatch":
         result.add("failure", "anchor", place.ledger, found.text)
         return
@@ -219,7 +219,7 @@ def check_spent(place: Place, key: Key, seen: Sequence[Seen], given: Receipts, r
     except FedsynthError as error:
         if (why := obstacle(error)) is not None:
             result.add("unknown", "anchor", book, f"it could not be looked at: {why}")
-        # else its chain is broken, which is told already
+        # else its chain is broken, which is reported already
 
 
 def check_remembered(place: Place, key: Key, where: Path | None, result: AuditReport) -> None:

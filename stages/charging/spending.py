@@ -179,7 +179,7 @@ def home_of(key: Path, inputs: Sequence[Path]) -> Path:
 def refuse_uncovered(
     key: Path, privacy: Sequence[Mapping[str, Any]], disclosures: Sequence[str], beside: Sequence[Path] = ()
 ) -> None:
-    """Where there is a budget, a file that tells something without noise is refused: it costs ∞."""
+    """Where there is a budget, a file that discloses something without noise is refused: it costs ∞."""
     key = home_of(key, beside)
     budget = read_budget(key.with_name(BUDGET))
     if budget is None or (privacy and not disclosures):

@@ -1,8 +1,8 @@
-"""`evaluate MODEL FILE… --attack inverting-gradients --against DATA`: what an update, or its proxy, tells of images.
+"""`evaluate MODEL FILE… --attack inverting-gradients --against DATA`: what an update or its proxy discloses of images.
 
 TOFU, Sec. 3.1 and Fig. 2: the attack of Geiping et al. 2020 on a client's update as it is, and on what its proxy is
 for. Each image that it finds is held against the private one nearest to it, beside yardsticks: noise, other images, and
-the mean of the class, which is what a label alone tells. It looks at private images: what it writes is private.
+the mean of the class, which is what a label alone discloses. It looks at private images: what it writes is private.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 STEPS, TOTAL_VARIATION, RESTARTS = 1000, 1e-3, 2
 _DRAWS = 20  # of noise, and of other images
 _NOTE = (
-    "An attack that fails proves nothing: a better one may not. One that succeeds proves that the file tells of single "
-    "images."
+    "An attack that fails proves nothing: a better one may not. One that succeeds proves that the file discloses "
+    "single images."
 )
 Pixels = NDArray[np.float32]
 

@@ -31,7 +31,7 @@ _NUMBERED = re.compile(r"update-(\d{4,})\.safetensors")
 _QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "max": 1.0}
 _DIGITS = 9
 _NOTE = (
-    "From private updates, without noise: a C that is chosen by these numbers tells of them, and no ε covers that. "
+    "From private updates, without noise: a C that is chosen by these numbers depends on them, and no ε covers that. "
     "Choose C on public data, or on a simulation."
 )
 

@@ -131,7 +131,7 @@ def _rate(sent: TensorArtifact) -> float:
     try:
         return FedLapEncoding.from_mapping(about.params).rate(about.round or 1)
     except ValueError as error:
-        raise InputError(f"{sent.path} does not tell its step size ({error}). Give --learning-rate.") from error
+        raise InputError(f"{sent.path} does not state its step size ({error}). Give --learning-rate.") from error
 
 
 def _described(point: MatchedPoint) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 FedLAP, Figs. 8 and 10: the radius that each client suggests, the one that the server kept to, and its steps, over
 rounds. Fig. 11: how the pixels are distributed, which are free numbers and no colours: wide at first, closer to zero
 later. It reads what is in the outboxes and the server's own account of its descent, nothing private. But a set is
-for the server, and tells of one client's data whatever its disclosures say: what is written here stays with the server.
+for the server, and discloses one client's data whatever it declares: what is written here stays with the server.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class CatalogueEntry:
         return canonical_json(dict(self.metadata.params))
 
     def privacy(self, delta: float | None) -> list[str]:
-        """What it costs and tells, a sentence each."""
+        """What it costs and discloses, a sentence each."""
         about = self.metadata
         stated = about.disclosures, about.privacy, egress.was_picked(about)
         word = cost(SentFile(self.who, self.path.name, about.kind, about.round, self.size, *stated, self.sha256), delta)

@@ -32,7 +32,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Parcel:
-    """A file on its way. `name` is its place in the run folder; the rest is claimed by whoever sent it."""
+    """A file on its way. `name` is its place in the run folder; the rest is claimed by its sender."""
 
     name: str
     kind: str

@@ -279,7 +279,7 @@ def _round(requests: dict[str, _Request]) -> int:
 
 
 def _summary(recipe: Recipe, home: Path) -> Summary:
-    """As `run` tells it, by the files that are here."""
+    """As `run` reports it, by the files that are here."""
     curve = []
     for round in range(recipe.rounds + 1):
         path = home / metrics_file(round)

@@ -28,7 +28,7 @@ from stages.recipes.recipe import Recipe, assigned
 
 FOLDER = "shrunk-source"
 _ROUNDS, _PER_CLASS, _TEST_PER_CLASS = 2, 8, 2
-_LEAST_SECURE = 3  # in a round: the sum of two tells each of them what the other sent
+_LEAST_SECURE = 3  # in a round: from the sum of two each knows what the other sent
 
 # The most of each that a shrunk run takes. A rate for batches of 256 would diverge on noise in batches of eight.
 _MOST: dict[str, dict[str, float]] = {

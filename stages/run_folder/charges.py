@@ -1,7 +1,7 @@
 """What left, and the privacy events that it names: from files, and for folders from their ledgers too.
 
-A file is covered if it has events and tells nothing without noise (privacy contract, rule 1). In a folder every entry
-of the ledger counts: what was sent, replaced or taken away stays charged.
+A file is covered if it has events and discloses nothing without noise (privacy contract, rule 1). In a folder every
+entry of the ledger counts: what was sent, replaced or taken away stays charged.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def mask(
     )  # fmt: skip
     shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
     tensors = masks.shaped(ring.signed(covered), shapes)
-    # What the source tells without noise goes with it, counts apart, which are not in the sum.
+    # What the source discloses without noise goes with it, counts apart, which are not in the sum.
     stated = {*source.metadata.disclosures, *(() if source.metadata.privacy else ("update",))}
     about = member.about(
         "secagg-masked", "mask", session.round, session.reference, *_inputs(source, member),
@@ -142,7 +142,7 @@ def _all_present(listed: TensorArtifact, session: Session) -> tuple[str, ...]:
 
 
 def _present(listed: TensorArtifact, session: Session, member: Member, kept: Secrets) -> list[str]:
-    """Of those whom the client drew, who sent shares too: it masks with these, whoever else drew it.
+    """Of those whom the client drew, who sent shares too: it masks with these, and not by who drew it.
 
     With fewer than t of them its secrets might not come out; with none the server would take off what is left.
     """

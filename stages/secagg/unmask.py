@@ -53,7 +53,7 @@ def unmask(
     kept = member.secrets(listed.metadata.round)
     answered = None if force else _answered(listed, kept, member, out)
     if answered is not None:
-        member.keep(kept)  # whoever forgot them may have been killed before the disk had
+        member.keep(kept)  # a client that forgot them may have been killed before the disk had
         atomic.note_kept(answered.path)
         return _summary(out, answered.sha256, answered.metadata)
     session, there = _check_list(listed, kept, member)

@@ -2,7 +2,7 @@
 
 A canary of the records is a record of the client's data whose gradient is one coordinate, far beyond the clip; a canary
 of the clients is a client whose update is. Everything else is the recipe's own: secret sampling, clipping, noise, steps
-and rounds. The attacker sees every noised release and tells, by its likelihood, whether each canary was there. No two
+and rounds. The attacker sees every noised release and decides, by its likelihood, whether each canary was there. No two
 canaries share a coordinate, so their noise is independent, and each is a trial of its own.
 
 Three figures, beside the ε that is claimed:
