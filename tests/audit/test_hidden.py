@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tampering.run import Run
 
-from artifacts.formats import dataset_file, parquet_layout, tensors_file
+from artifacts.formats import dataset_file, dataset_rows, parquet_layout, tensors_file
 from artifacts.identity import keys
 from stages.audit import audit
 from stages.audit.pictures import Fingerprints
@@ -168,7 +168,7 @@ def test_a_set_with_some_pictures_compressed_otherwise_fails(run):
 
 
 def test_row_groups_of_another_size_are_refused(forge, tmp_path, monkeypatch):
-    monkeypatch.setattr(dataset_file, "ROWS_PER_GROUP", 2)
+    monkeypatch.setattr(dataset_rows, "ROWS_PER_GROUP", 2)
     path = forge.write_dataset(tmp_path / "a.parquet", rows=5)
     monkeypatch.undo()
     with pytest.raises(Exception, match=f"does not hold {parquet_layout.ROWS_PER_GROUP} rows"):
