@@ -143,7 +143,8 @@ def _write_source(section: Mapping[str, Any], folder: Path) -> Path:
         train, test = _noise(name, section, _PER_CLASS, 0), _noise(name, section, _TEST_PER_CLASS, 1)
     columns = [attribute.column for attribute in parse_attributes(section["by"])] if section.get("by") else []
     for split, data in (("train", train), ("test", test)):
-        atomic.write(folder / f"{split}.parquet", [_parquet(data, columns)], force=True)
+        people = {section["unit_column"]: split} if section.get("unit_column") else {}
+        atomic.write(folder / f"{split}.parquet", [_parquet(data, columns, people)], force=True)
     return folder
 
 
@@ -173,15 +174,20 @@ def _noise(name: str, section: Mapping[str, Any], count: int, seed: int) -> Labe
     return LabelledImages(images, labels, tuple(str(label) for label in range(form.classes)))
 
 
-def _parquet(data: LabelledImages, attributes: Sequence[str] = ()) -> bytes:
-    """As Hugging Face writes it. Attributes by which clients are divided are made up, each in two values a class."""
+def _parquet(data: LabelledImages, attributes: Sequence[str], people: Mapping[str, str]) -> bytes:
+    """As Hugging Face writes it. Attributes by which clients are divided are made up, each in two values a class.
+
+    So are people: two images of a class are one's, under a name that begins as `people` says of the column.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     pictures = [{"bytes": encode_png(_plain(image)), "path": None} for image in data.images]
     rank = np.array([np.count_nonzero(data.labels[:row] == label) for row, label in enumerate(data.labels)])
-    made_up = {name: (rank >> number) % 2 for number, name in enumerate(attributes)}
+    made_up: dict[str, Any] = {name: (rank >> number) % 2 for number, name in enumerate(attributes)}
+    for name, begin in people.items():
+        made_up[name] = [f"{begin} {label} {number // 2}" for label, number in zip(data.labels, rank, strict=True)]
     table = pa.table({"image": pa.array(pictures, kind), "label": pa.array(data.labels, pa.int64()), **made_up})
     buffer = io.BytesIO()
     pq.write_table(table, buffer)

@@ -42,7 +42,9 @@ def changes_for(units: Sequence[str], *, hides_who: bool) -> list[Change]:
         Change(name="a record of a class that nobody had", before=_without_a_class, after=_new_class),
         Change(name="an outlier", before=_as_it_is, after=_outlier),
     ]
-    if "record" in units:
+    if "person" in units:
+        found.append(Change(name="one person more, with several records", before=_as_it_is, after=_one_person_more))
+    if {"record", "person"} & {*units}:
         found += [
             Change(name="an image that cannot be decoded", before=_as_it_is, after=_undecodable),
             Change(name="no records at all", before=_as_it_is, after=_nobody),
@@ -74,6 +76,15 @@ def _one_more(data: Path) -> None:
     _save(data, _with(content, np.roll(content.images[:1], 1, axis=-1), int(content.labels[0])))
 
 
+def _one_person_more(data: Path) -> None:
+    """Three records that are one person's, whom nobody knew."""
+    content = load_dataset(data).content
+    for shift in (1, 2, 3):
+        more = np.roll(content.images[:1], shift, axis=-1)
+        content = _with(content, more, int(content.labels[0]), of_the_last=shift > 1)
+    _save(data, content)
+
+
 def _rare(content: LabelledImages) -> int:
     """The class with the fewest records, among those that there are."""
     labels, counts = np.unique(content.labels, return_counts=True)
@@ -102,7 +113,9 @@ def _undecodable(data: Path) -> None:
     artifact = dataset_file.read(data)
     pngs = [png.as_py() for png in artifact.pngs]
     labels = np.append(artifact.labels, artifact.labels[:1])
-    dataset_file.write(data, [*pngs, pngs[0][: len(pngs[0]) // 2]], labels, artifact.metadata, force=True)
+    units = None if artifact.units is None else np.append(artifact.units, artifact.units.max() + 1)
+    cut = pngs[0][: len(pngs[0]) // 2]
+    dataset_file.write(data, [*pngs, cut], labels, artifact.metadata, units=units, force=True)
 
 
 def _nobody(data: Path) -> None:
@@ -114,10 +127,18 @@ def _only_one(data: Path) -> None:
 
 
 def _with(
-    content: LabelledImages, image: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], label: int
+    content: LabelledImages,
+    image: np.ndarray[tuple[int, ...], np.dtype[np.uint8]],
+    label: int,
+    *,
+    of_the_last: bool = False,
 ) -> LabelledImages:
+    """A record more: where records are people's, of somebody new, or of the last who came."""
+    units = content.units
+    if units is not None:
+        units = np.append(units, units.max() + (not of_the_last))
     return LabelledImages(
-        np.concatenate([content.images, image]), np.append(content.labels, label), content.class_names
+        np.concatenate([content.images, image]), np.append(content.labels, label), content.class_names, units=units
     )
 
 

@@ -5,10 +5,14 @@ default one small recipe, in which one planted difference is all that is found; 
 promise an ε.
 """
 
+import io
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import stages.methods.feddm as feddm
 import stages.privacy.mechanism as mechanism_module
@@ -37,6 +41,7 @@ RECORDS = [
     "one record more", "a record of a class that nobody had", "an outlier", "an image that cannot be decoded",
     "no records at all", "a gradient that is not finite",
 ]  # fmt: skip
+PEOPLE = [*RECORDS[:3], "one person more, with several records", *RECORDS[3:]]
 CLIENTS = [*RECORDS[:3], "an update that is not finite", "one client less"]
 
 
@@ -54,6 +59,58 @@ def test_one_record_or_client_more_changes_noised_values_alone(tmp_path, name):
     assert found.differences == []
     assert found.neighbours == (CLIENTS if found.units == ["client"] else RECORDS)
     assert found.files >= len(found.neighbours) - 1, "something leaves with an ε; of huge weights the form is compared"
+
+
+@pytest.fixture
+def scans(tmp_path):
+    """Records of people, three each."""
+    rng, rows = np.random.default_rng(0), []
+    for number in range(120):
+        sink = io.BytesIO()
+        Image.fromarray(rng.integers(0, 255, (8, 8), np.uint8)).save(sink, "PNG")
+        picture = {"bytes": sink.getvalue(), "path": None}
+        rows.append({"image": picture, "label": number % 3, "patient_id": f"p{number // 3}"})
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "scans.parquet")
+    return ["partition.unit_column=patient_id", f"partition.source={tmp_path / 'scans.parquet'}", "partition.clients=2"]
+
+
+def of_people(command):
+    return [f"{command}.{word}" for word in ("unit=person", "target_epsilon=null", "delta=null", "noise_multiplier=1")]
+
+
+PEOPLES = {
+    "dp-sgd": [*SOFTMAX, *of_people("train-client"), "train-client.privacy_rounds=null"],
+    "feddm-dp": [*MLP, *of_people("encode"), "encode.privacy_rounds=null"],
+    "fedlap-dp": [*SOFTMAX, *of_people("encode"), "encode.privacy_rounds=null"],
+    "fedssyn-dp": of_people("train-generator"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PEOPLES)
+def test_one_person_more_changes_noised_values_alone(tmp_path, scans, name):
+    found = compared(name, tmp_path, [*scans, *PEOPLES[name]], 1)
+    assert (found.units, found.differences) == (["person"], [])
+    assert found.neighbours == PEOPLE
+    assert found.files >= len(found.neighbours) - 1
+
+
+@pytest.mark.slow
+def test_what_depends_on_the_number_of_a_persons_records_is_seen(tmp_path, scans, monkeypatch):
+    whole, counts = train_client_stage.PrivateRound.released, []
+    original = train_client_stage.PrivateRound.gradients
+
+    def gradients(self, module, images, labels, units):
+        counts.append(np.bincount(units).max(initial=0))
+        return original(self, module, images, labels, units)
+
+    def released(self, update, state):
+        return tuple({**event, "steps": event["steps"] + int(counts[-1] == 3)} for event in whole(self, update, state))
+
+    monkeypatch.setattr(train_client_stage.PrivateRound, "gradients", gradients)
+    monkeypatch.setattr(train_client_stage.PrivateRound, "released", released)
+    found = compared("dp-sgd", tmp_path, [*scans, *PEOPLES["dp-sgd"], "partition.clients=1"], 1)
+    assert {d.neighbour for d in found.differences} == {"one person more, with several records"}
 
 
 def test_the_list_of_recipes_with_an_epsilon_is_complete():

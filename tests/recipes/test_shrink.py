@@ -12,7 +12,7 @@ from stages.recipes import shrink
 from stages.recipes.layers import names
 from stages.recipes.phases import resolved
 from stages.recipes.plan import check, plan, planned_clients
-from stages.recipes.recipe import load_recipe, presets
+from stages.recipes.recipe import change, load_recipe, presets
 from stages.recipes.shrink import FOLDER, shrunk
 from stages.recipes.sweep import points
 
@@ -101,6 +101,13 @@ def test_all_but_the_effort_is_as_the_preset_says(name, tmp_path):
             assert small.section(command)[key] == whole.section(command)[key], f"{command}.{key}"
     assert (small.secure, small.participation, small.synthetic) == (whole.secure, whole.participation, whole.synthetic)
     assert small.rounds == 2
+
+
+def test_people_are_made_up_where_the_recipe_has_them(tmp_path):
+    recipe = change(load_recipe("dp-sgd"), ["partition.unit_column=patient_id", "train-client.unit=person"], None)
+    small = shrunk(recipe, tmp_path)
+    found = load(str(small.section("partition")["source"]), unit_column=small.section("partition")["unit_column"])
+    assert set(np.bincount(found.train.units)) == {2}, "of each two images"
 
 
 def test_both_phases_of_tofu_are_in_its_two_rounds(tmp_path):
