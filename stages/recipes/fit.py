@@ -39,8 +39,8 @@ def _untried(recipe: Recipe, side: int) -> Iterator[str]:
     arch = recipe.section("init-model").get("arch")
     if recipe.networks and arch not in recipe.networks:
         yield (
-            f"the values of {recipe.name} for images of this size were measured with {' and '.join(recipe.networks)}, "
-            f"not with {arch}, where FedAvg may do better: compare with fedlap-fedavg."
+            f"the values of {recipe.name} for images of this size were chosen for {' and '.join(recipe.networks)}. "
+            f"With {arch} they were not tried, and FedAvg may do better: compare with fedlap-fedavg."
         )
     makes_images = recipe.synthetic != "none" or recipe.section("encode").get("method") in ("fedlap", "feddm")
     source = recipe.origins.get("partition.source")
