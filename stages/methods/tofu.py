@@ -29,8 +29,8 @@ from stages.nets.dropout import Dropout
 from stages.nets.state import trained
 
 _LEAST = 1e-30
-# The solver `residuals`: ours, found on LeNet-5 and FashionMNIST, untrained and trained. Steps of CG at first, and twice
-# at the end, where trained networks need many.
+# The solver `residuals`: ours, found on LeNet-5 and FashionMNIST, untrained and trained. Steps of CG at first, and
+# twice at the end, where trained networks need many.
 _FIRST_SOLVE, _LAST_SOLVE, _LAST_SOLVES = 5, 20, 2
 _SHORT_MEMORY = (0.8, 0.95)
 
