@@ -202,14 +202,17 @@ def _span(rounds: list[int]) -> str:
 
 def _epsilon(about: dict[str, Any]) -> str:
     """«∞», «finite», or numbers by unit; beside it what the budget has left."""
+    from stages.words import epsilon_words
+
     value = about["epsilon"]
     if isinstance(value, dict):
         numbers = [(unit, found["pld"]) for unit, found in value.items()]
-        text = ", ".join("∞" if v == "inf" else f"{v:.3f}" + f" per {unit}" * (unit != "any") for unit, v in numbers)
+        text = ", ".join(
+            epsilon_words(float(v)) + f" per {unit}" * (unit != "any" and v != "inf") for unit, v in numbers
+        )
     else:
         text = {"inf": "∞", None: "–"}.get(value, str(value))
     budget = about["budget"]
     if budget is not None:
-        spent = budget["spent"] if isinstance(budget["spent"], str) else f"{budget['spent']:.3f}"
-        text += f" (spent {spent} of {budget['epsilon']:g})"
+        text += f" (spent {epsilon_words(float(budget['spent']))} of {budget['epsilon']:g})"
     return text

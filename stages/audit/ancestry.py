@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,8 +32,8 @@ class Ancestry:
     key: Key | None
     shelf: Shelf
     given: Given | None
-    # The digests in its own ledger: what it goes on from may be what it sent before. None where there is no ledger.
-    own: set[str] | None
+    # What it sent before, by digest, with what that disclosed: it may go on from there. None where there is no ledger.
+    own: Mapping[str, Set[str]] | None
     # For the server: the digests that clients recorded.
     received: Set[str] = field(default_factory=set)
 
@@ -50,8 +50,8 @@ class Ancestry:
             mine = self.shelf.files.get(reference.sha256)
             if mine is not None and mine.metadata.custody != "public":
                 yield f"{name} is private, but named by its digest"
-            elif mine is not None:
-                continue  # what everybody in the federation can make: its own lineage is checked as well
+            elif mine is not None and (self.given is None or not self.given.models):
+                continue  # what a device alone began with: its own lineage is checked as well
             elif reference.role in ("previous", "file"):
                 if self.own is not None and reference.sha256 not in self.own:
                     yield f"{name} is no file that this client recorded"
@@ -64,9 +64,10 @@ class Ancestry:
         metadata = seen.metadata
         opened = [self.shelf.opened(self.key, r, metadata.round) for r in metadata.inputs if r.commitment is not None]
         inherited = {word for kept in opened if kept is not None for word in kept.metadata.disclosures}
-        named = {r.sha256 for r in metadata.inputs} & (self.own or set())
+        before = self.own or {}
+        inherited |= {word for r in metadata.inputs for word in before.get(r.sha256 or "", ())}
         extra = set(metadata.disclosures) - required_disclosures(metadata, seen.names) - inherited
-        if extra and not named and metadata.kind != "proxy":
+        if extra:
             yield f"it declares {', '.join(sorted(extra))}, which it does not disclose"
 
     def _check_commitment(self, seen: Seen, reference: InputRef, name: str) -> Iterator[str]:

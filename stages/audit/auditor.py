@@ -22,6 +22,7 @@ from stages.audit.findings import AuditReport, Level
 from stages.audit.header_texts import check_headers
 from stages.audit.obstacles import is_gone
 from stages.audit.participant import Audited, Common, add_error, audit_one, could_not
+from stages.audit.public_files import check_elsewhere, different_public, roots_of
 from stages.audit.replay import Federation, ReplayOptions
 from stages.audit.secure_rounds import check_answers
 from stages.audit.signatures import check_trust, find_roster, receipts_in
@@ -94,6 +95,11 @@ def _look(
     result, subjects = AuditReport(), find_subjects(target, received)
     for path, what in subjects.wrong:
         result.add("failure", "custody", path, what)
+    roots = roots_of(target)
+    for level, path, what in check_elsewhere(roots, subjects.folders):
+        result.add(level, "custody", path, what)
+    for path, what in different_public(roots) if len(roots) > 1 else ():
+        result.add("failure", "custody", path, what)
     # Clients are listed before the server, and what they can have been given is read after both.
     clients = [Snapshot(subject) for subject in subjects.clients]
     server = Snapshot(subjects.server) if subjects.server is not None else None
@@ -135,8 +141,6 @@ def _given(subjects: Subjects, server: Snapshot | None, result: AuditReport) -> 
     given = Given.read(folders)
     for path, why in given.obstacles:
         result.add("unknown", "lineage", path, could_not(why))
-    for path, what in given.wrong:
-        result.add("failure", "custody", path, what)
     for seen in server.seen if server is not None else ():
         specs = seen.tensors.specs if seen.tensors is not None else ()
         try:
@@ -253,7 +257,9 @@ def _add_epsilons(target: Path, delta: float, result: AuditReport) -> None:
     alone = [sent.name for sent in result.sent if sent.role == "alone"]
     folder = target / OUTBOX if (target / OUTBOX).is_dir() else target
     try:
-        found = epsilons(sorted(folder.iterdir()) if alone else [target], delta)
+        homes = roots_of(target) if not (target / "clients").is_dir() else []
+        places = [subject.base for subject in find_subjects(target, ()).all] if homes else [target]
+        found = epsilons(sorted(folder.iterdir()) if alone else places, delta)
     except Exception as error:
         add_error(error, "events", target, result)
         return

@@ -20,6 +20,7 @@ from stages.audit.obstacles import obstacle
 from stages.audit.outbound import Problem
 from stages.charging.spending import BUDGET, read_budget, spent_of
 from stages.privacy.events import PLANNED_ID, PrivacyEvent, distinct
+from stages.words import epsilon_words
 
 _ROUNDING = 1e-6  # of an ε that is the sum of the same events in another order
 
@@ -104,9 +105,11 @@ def check_budget(
     shown: float | str = "inf" if math.isinf(spent) else spent
     sent.budget = {"epsilon": budget.epsilon, "delta": budget.delta, "unit": budget.unit, "spent": shown}
     if left > spent + _ROUNDING:
-        yield f"what left costs ε {left:.3f}, but {spent:.3f} was entered as spent: the spend ledger is not complete"
+        said = f"what left costs ε {epsilon_words(left)}, but {epsilon_words(spent)} was entered as spent"
+        yield f"{said}: the spend ledger is not complete"
     if spent > budget.epsilon:
-        yield f"ε {spent:.3f} was spent of a budget of {budget.epsilon:g} at δ {budget.delta:g} per {budget.unit}"
+        of = f"a budget of {budget.epsilon:g} at δ {budget.delta:g} per {budget.unit}"
+        yield f"ε {epsilon_words(spent)} was spent of {of}"
     bare = sorted({entry.file for entry in entries if entry.disclosures or entry.picked})
     if bare:
         yield f"there is a budget, but {bare[0]} left without noise, which costs ∞ ({len(bare)} in all)"

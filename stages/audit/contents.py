@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from artifacts.formats.safetensors_layout import TensorSpec
 from artifacts.formats.tensors_stream import TensorStream
 from artifacts.kinds import KINDS
-from stages.compression.file import sizes
+from stages.compression.file import misspelt, sizes
 from stages.execution.dispatch import named
 from stages.nets.params import matches
 from stages.proxies.residuals_file import encoding_of
@@ -103,8 +103,15 @@ def residuals_misfits(found: TensorStream, _labels: None, model: KnownModel | No
 
 
 def compressed_misfits(found: TensorStream, _labels: None, model: KnownModel | None) -> Iterator[str]:
-    if model is not None:
-        yield from _other_sizes(found, sizes(ENCODERS.from_mapping(found.metadata.params), model.shapes), model)
+    if model is None:
+        return
+    params = ENCODERS.from_mapping(found.metadata.params)
+    if wrong := list(_other_sizes(found, sizes(params, model.shapes), model)):
+        yield from wrong
+    elif (
+        what := misspelt({spec.name: found.tensor(spec.name) for spec in found.specs}, params, model.shapes)
+    ) is not None:
+        yield what
 
 
 def _other_sizes(found: TensorStream, wanted: Mapping[str, Any], model: KnownModel) -> Iterator[str]:

@@ -13,11 +13,14 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from artifacts.disclosures import DISCLOSURES
 from artifacts.formats import Format, format_named
 from artifacts.kinds import KINDS
+from artifacts.ledgers.egress import Entry
 from artifacts.metadata import Metadata
 from artifacts.places import OUTBOX, PENDING, PRIVATE, Place
 from stages.audit.outbound import Problem, Seen
+from stages.privacy.events import PrivacyEvent
 
 # Beside the kinds: what recipes call files of one kind, by what they are for.
 _STEMS = {*KINDS, "synthetic", "receipts", "secagg-confirmed"}
@@ -25,6 +28,12 @@ _DERIVED = re.compile(r"(?P<stem>[a-z-]+?)(-(?P<number>[0-9]{2,9}))?(\.safetenso
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}", re.ASCII)
 _SPECIAL = 0o7111  # set-user-id and its like, and the right to be run
 _KNOWN = {OUTBOX, PENDING, PRIVATE, "egress.jsonl"}
+_FOR_ONE = re.compile(r"^secagg-shares-for-.+-(?=[0-9]+\.)")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_MOST_ROUNDS = 10**6
+_AT_WORK = re.compile(r"\..+\.part")  # what `artifacts.writing` makes while it writes, and removes
+# What somebody chose; others, such as a label of SELinux, the system gives to every file.
+_CHOSEN_ATTRIBUTES = ("user.", "trusted.", "security.capability")
 
 
 def is_derived(name: str, metadata: Metadata) -> bool:
@@ -33,11 +42,14 @@ def is_derived(name: str, metadata: Metadata) -> bool:
         return format_named(Path(name)) is Format.ENVELOPES  # the name of its file, which `envelopes` checks
     if metadata.kind == "secagg-shares" and len(readers := metadata.params["receivers"]) == 1:
         name = name.replace(f"-for-{readers[0]}-", "-", 1)  # the one reader, whom the file names too
+    return _is_usual(name, metadata.round)
+
+
+def _is_usual(name: str, round: int | None) -> bool:
     found = _DERIVED.fullmatch(name)
     if found is None or found["stem"] not in _STEMS:
         return False
-    number = found["number"]
-    return number is None or metadata.round is None or number == f"{metadata.round:04}"
+    return found["number"] is None or round is None or found["number"] == f"{round:04}"
 
 
 def check_file(path: Path) -> Iterator[Problem]:
@@ -48,8 +60,12 @@ def check_file(path: Path) -> Iterator[Problem]:
         mode = path.lstat().st_mode
         if stat.S_ISREG(mode) and mode & _SPECIAL:
             yield "outbox", f"its mode {stat.S_IMODE(mode):o} is none that fedsynth gives. Run: chmod 600"
-        if extra := sorted(name for name in _attributes(path) if name.startswith("user.")):
-            yield "outbox", f"it carries the extended attribute {extra[0]!r}"
+        yield from _check_attributes(path)
+
+
+def _check_attributes(path: Path) -> Iterator[Problem]:
+    if extra := sorted(name for name in _attributes(path) if name.startswith(_CHOSEN_ATTRIBUTES)):
+        yield "outbox", f"it carries the extended attribute {extra[0]!r}"
 
 
 def _attributes(path: Path) -> list[str]:
@@ -67,9 +83,10 @@ def check_place(place: Place, outbox: Path) -> Iterator[tuple[str, Path, str]]:
     for check, path in (("outbox", outbox), ("chain", place.ledger)):
         if path.is_symlink():
             yield check, path, "a link is in its place: what is behind it can be another thing tomorrow"
+        with contextlib.suppress(FileNotFoundError):
+            yield from ((check, path, what) for _, what in _check_attributes(path))
     for path in _others(place.base):
-        if format_named(path) is not None or path.is_dir():
-            yield "outbox", path, "it is beside the outbox, neither sent nor private"
+        yield "outbox", path, "it is beside the outbox, neither sent nor private. Move it into private/, or elsewhere"
     for folder, folders, _ in os.walk(place.private):
         if OUTBOX in folders:
             yield "outbox", Path(folder) / OUTBOX, "an outbox inside the private folder: nobody looks there"
@@ -77,10 +94,33 @@ def check_place(place: Place, outbox: Path) -> Iterator[tuple[str, Path, str]]:
 
 def _others(base: Path) -> Sequence[Path]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        return sorted(path for path in base.iterdir() if path.name not in _KNOWN and not path.name.startswith("."))
+        return sorted(path for path in base.iterdir() if path.name not in _KNOWN and not _AT_WORK.fullmatch(path.name))
     return []
 
 
-def chosen_names(seen: Sequence[Seen]) -> list[str]:
-    """Names that do not follow from what the files are."""
-    return [one.path.name for one in seen if not is_derived(one.path.name, one.metadata)]
+def chosen_names(seen: Sequence[Seen], entries: Sequence[Entry]) -> list[str]:
+    """Names that do not follow from what the files are; of files that are gone the ledger has them."""
+    here = {one.path.name for one in seen}
+    gone = dict.fromkeys(entry.file for entry in entries if entry.file not in here and not _is_usual_entry(entry))
+    return [one.path.name for one in seen if not is_derived(one.path.name, one.metadata)] + list(gone)
+
+
+def _is_usual_entry(entry: Entry) -> bool:
+    if entry.kind == "envelope":  # of a file that is in the ledger as well, and of no round
+        return _is_usual(entry.file.removesuffix(Format.ENVELOPES), None)
+    return _is_usual(_FOR_ONE.sub("secagg-shares-", entry.file), entry.round)
+
+
+def strange_entry(entry: Entry) -> str | None:
+    """What an entry says that no file of fedsynth says of itself; of a file that is here, the file itself shows it."""
+    if not _PLAIN.fullmatch(entry.file) or not _DIGEST.fullmatch(entry.sha256):
+        return "its name or its digest is none"
+    if entry.kind not in KINDS or not KINDS[entry.kind].travels or not set(entry.disclosures) <= DISCLOSURES.keys():
+        return f"no {entry.kind!r} that discloses {', '.join(entry.disclosures) or 'nothing'} is sent by anybody"
+    if entry.bytes < 0 or (entry.round is not None and not 0 <= entry.round < _MOST_ROUNDS):
+        return "its size or its round is no number of such"
+    try:
+        spelt = [PrivacyEvent.from_json(event).to_json() for event in entry.privacy]
+    except (ValueError, TypeError) as error:
+        return f"a privacy event is not understood: {error}"
+    return None if spelt == entry.privacy else "a privacy event is not spelt as fedsynth spells it"

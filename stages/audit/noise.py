@@ -54,8 +54,8 @@ class ShownNoise:
             if name not in self.outputs:
                 yield f"the privacy event {name[:12]}… is of no computation in the spend ledger"
         known = [name for name in mine if name in self.outputs]
-        if not known or not KINDS[seen.metadata.kind].is_release:
-            return  # a replay shows it
+        if not known:
+            return
         # The others are of what it goes on from: rounds before, whose events it carries on.
         if not any(self.outputs[name] in set(self._made(seen.path, seen.metadata, sources, name)) for name in known):
             yield f"the privacy event {known[-1][:12]}… is of another output than the one that this was made from"
@@ -67,6 +67,9 @@ class ShownNoise:
                 yield from self._trained(kept, event)
             elif kept.metadata.kind != "dataset":
                 yield self._digest(kept.path)
+            if kept.metadata.kind == "message":  # it goes on under masks, and may have its noise from its update
+                behind = (self.shelf.files.get(reference.sha256 or "") for reference in kept.metadata.inputs)
+                yield from (out for one in behind if one is not None for out in self._trained(one, event))
         if KINDS[metadata.kind].is_release:
             yield self._digest(path)
 

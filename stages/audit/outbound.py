@@ -22,11 +22,12 @@ from artifacts.ledgers.egress import Entry
 from artifacts.metadata import Metadata, MetadataError
 from stages.audit.contents import misfits
 from stages.audit.obstacles import in_words, obstacle
-from stages.audit.pictures import Fingerprints, Pictures, of_surrogate
+from stages.audit.pictures import Fingerprints, Pictures, of_tensor
 from stages.audit.required_disclosures import required_disclosures
 from stages.audit.secrets import Watch
 from stages.audit.surrounding_files import Given
 from stages.declared import undeclared
+from stages.plugins import missing as missing_plugin
 
 # (check, what is wrong)
 Problem = tuple[str, str]
@@ -71,7 +72,8 @@ def _tensors(path: Path, watch: Watch) -> Seen:
     found = tensors_stream.scan(path, watch.see, watch.see_numbers)
     problems = tuple(("secrets", f"{what} is in the file") for what in watch.found)
     labels = found.tensor("labels") if found.metadata.kind == "surrogate" else None
-    prints = of_surrogate(found.tensor("images")) if KINDS[found.metadata.kind].pictures == "clipped" else None
+    shown = KINDS[found.metadata.kind].pictures
+    prints = of_tensor(found.tensor("images"), shown) if shown is not None else None
     return Seen(path, found.size, found.sha256, found.metadata, found, problems, labels=labels, prints=prints)
 
 
@@ -134,7 +136,7 @@ def check_seen(
         return
     if metadata.client != client:
         yield "custody", f"it says it is from client {metadata.client!r}"
-    if seen.tensors is not None:
+    if seen.tensors is not None and missing_plugin(metadata.params) is None:
         model = _model(metadata, given)
         for misfit in misfits(seen.tensors, seen.labels, model):
             yield "tensors", misfit

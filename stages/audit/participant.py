@@ -19,11 +19,11 @@ from stages.audit.ancestry import Ancestry
 from stages.audit.budget import SpendBook, check_budget
 from stages.audit.claims import is_bound, other_federation, other_noise
 from stages.audit.findings import AuditReport, Sent
-from stages.audit.layout import check_file, check_place, chosen_names
+from stages.audit.layout import check_file, check_place, chosen_names, strange_entry
 from stages.audit.noise import ShownNoise
 from stages.audit.obstacles import in_words, obstacle
 from stages.audit.outbound import Problem, Seen, check_seen
-from stages.audit.pictures import Fingerprints, copied, of_private
+from stages.audit.pictures import Fingerprints, copied, of_private, published
 from stages.audit.replay import Federation, ReplayOptions, replay_files
 from stages.audit.secure_rounds import STAGE, SecureRounds
 from stages.audit.signatures import check_anchor, check_envelopes, check_log, check_remembered, check_spent
@@ -32,6 +32,8 @@ from stages.audit.subjects import Subject
 from stages.audit.surrounding_files import Given, Kept, Shelf
 from stages.plugins import missing
 from stages.words import counted
+
+_FEW = 0.01  # of a public set: train and test of well-known sources have that many pictures in common
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
     sent.entries = len(own)
     for path, (check, what) in snapshot.unread:
         fail(check, path, what)
-    _check_layout(snapshot, result)
+    _check_layout(snapshot, own, result)
     if snapshot.has_records:
         for path in snapshot.files.keys() - {one.path for one in seen}:
             if path.name not in entries:
@@ -149,7 +151,7 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
         secret,
         snapshot.shelf if secret is not None else Shelf(),
         given if subject.role == "own" or not subject.is_server else None,
-        {entry.sha256 for entry in own} if book is not None else None,
+        {entry.sha256: frozenset(entry.disclosures) for entry in own} if book is not None else None,
         recorded if subject.is_server else set(),
     )
     spending = SpendBook.read(place) if secret is not None else SpendBook(place.key)
@@ -161,6 +163,8 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
         shown = ShownNoise.read(spending.path, secret, ancestry.shelf, brought)
     sent.without_noise |= any(entry.picked for entry in own)
     private, home = _private_pictures(snapshot, secret), place.key
+    if secret is not None and given is not None and not subject.is_server:
+        _check_published(snapshot, given, result)
     for one in seen:
         _count(one, sent)
         mine = entries.get(one.path.name, []) if snapshot.has_records else None
@@ -210,7 +214,7 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
     return own
 
 
-def _check_layout(snapshot: Snapshot, result: AuditReport) -> None:
+def _check_layout(snapshot: Snapshot, entries: list[Entry], result: AuditReport) -> None:
     """Names, links, modes and attributes, and what is beside the outbox."""
     for path in snapshot.files:
         for check, what in check_file(path):
@@ -221,7 +225,7 @@ def _check_layout(snapshot: Snapshot, result: AuditReport) -> None:
     if snapshot.has_records:
         for check, path, what in check_place(snapshot.place, snapshot.subject.outbox):
             result.add("failure", check, path, what)
-    if names := chosen_names(snapshot.seen):
+    if names := chosen_names(snapshot.seen, entries):
         what = f"{counted(len(names), 'name')} that somebody chose, which can say anything: {names[0]}"
         result.add("note", "outbox", snapshot.subject.outbox, what)
 
@@ -231,6 +235,18 @@ def _private_pictures(snapshot: Snapshot, secret: Key | None) -> Fingerprints | 
     if secret is None or snapshot.subject.is_server or not any(one.prints is not None for one in snapshot.seen):
         return None
     return of_private(snapshot.shelf)
+
+
+def _check_published(snapshot: Snapshot, given: Given, result: AuditReport) -> None:
+    """Private pictures among the public ones: a few may be duplicates of a source, many were put there."""
+    try:
+        for path, found, of in published(snapshot.shelf, given.public_sets):
+            what = (
+                f"{found} of its {of} pictures are private ones of {snapshot.subject.name}. This line is itself private"
+            )
+            result.add("failure" if found > of * _FEW else "note", "images", path, what)
+    except Exception as error:
+        add_error(error, "images", snapshot.place.private, result)
 
 
 def _say_what_is_missing(snapshot: Snapshot, given: Given | None, result: AuditReport) -> None:
@@ -261,10 +277,12 @@ def _note_what_is_gone(snapshot: Snapshot, own: list[Entry], sent: Sent, result:
     for entry in {(entry.file, entry.sha256): entry for entry in own}.values():
         if (entry.file, entry.sha256) in here or any(path.name == entry.file for path, _ in snapshot.unread):
             continue
+        if (wrong := strange_entry(entry)) is not None:
+            result.add("failure", "ledger", snapshot.place.ledger, f"entry {entry.seq}, whose file is gone: {wrong}")
+            continue
         sent.count(entry.kind, entry.round, entry.bytes)
         sent.disclosures |= set(entry.disclosures)
-        from_data = entry.kind not in KINDS or KINDS[entry.kind].from_data
-        sent.without_noise |= from_data and (bool(entry.disclosures) or not entry.privacy)
+        sent.without_noise |= KINDS[entry.kind].from_data and (bool(entry.disclosures) or not entry.privacy)
         what = "recorded, but not here: sent or unfinished"
         if entry.file in names:
             what = f"entry {entry.seq} of the ledger is another file under this name, since replaced: it counts as left"

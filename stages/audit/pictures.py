@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from artifacts.formats.dataset_rows import image_shape
 from artifacts.kinds import KINDS
 from artifacts.metadata import Metadata
 from stages.audit.secrets import Watch
-from stages.audit.surrounding_files import Shelf
+from stages.audit.surrounding_files import Kept, Shelf
 from stages.data.png import check_written, decode_png
 
 _SIDE = 16  # of a thumbnail
@@ -54,7 +55,7 @@ class Fingerprints:
             return sum(copies), 0
         near = 0
         for start in range(0, len(mine), 256):  # a block of products at a time
-            likest = (mine[start : start + 256] @ theirs.T).max(axis=1)
+            likest = np.abs(mine[start : start + 256] @ theirs.T).max(axis=1)  # a negative shows the same
             near += sum(bool(a >= _ALIKE) and not b for a, b in zip(likest, copies[start:], strict=False))
         return sum(copies), near
 
@@ -106,11 +107,13 @@ class Pictures:
         return self.wrong is None and self._first_other is not None
 
 
-def of_surrogate(images: NDArray[Any]) -> Fingerprints:
-    """Images from −1 to 1 as the bytes that they were made from, where they are private ones."""
+def of_tensor(images: NDArray[Any], shown: str) -> Fingerprints:
+    """Images from −1 to 1 as the bytes that they were made from, where they are private ones; others stretched."""
     prints = Fingerprints()
-    for image in np.clip(np.rint((images.astype(np.float32) + 1) * 127.5), 0, 255).astype(np.uint8):
-        prints.add(image)
+    for image in images.astype(np.float32):
+        low, high = (-1.0, 1.0) if shown == "clipped" else (float(image.min()), float(image.max()))
+        scaled = (image - low) * (255 / max(high - low, 1e-30))
+        prints.add(np.clip(np.rint(scaled), 0, 255).astype(np.uint8))
     return prints
 
 
@@ -122,6 +125,21 @@ def of_private(shelf: Shelf) -> Fingerprints:
             for png in _pngs(dataset_stream.begin(kept.path).images()):
                 prints.add(decode_png(png))
     return prints
+
+
+def published(shelf: Shelf, sets: Sequence[Path]) -> Iterator[tuple[Path, int, int]]:
+    """Public sets with pictures of the private data in them: how many, and of how many."""
+    private = [kept.path for kept in shelf.files.values() if kept.metadata.kind == "dataset" and _is_own(kept)]
+    mine = {sha256_hex(png) for path in private for png in _pngs(dataset_stream.begin(path).images())}
+    for path in sets if mine else ():
+        pngs = list(_pngs(dataset_stream.begin(path).images()))
+        same = [png for png in pngs if sha256_hex(png) in mine]
+        if found := sum(bool(decode_png(png).std() >= _FLAT) for png in same):  # a black one is everybody's
+            yield path, found, len(pngs)
+
+
+def _is_own(kept: Kept) -> bool:
+    return kept.metadata.custody == "private" and kept.metadata.stage != "synthesize"
 
 
 def _pngs(batches: Iterator[pa.BinaryArray]) -> Iterator[bytes]:

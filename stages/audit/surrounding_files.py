@@ -19,7 +19,6 @@ from artifacts.identity.commitments import opens
 from artifacts.identity.keys import Key
 from artifacts.identity.owner import is_open_to_others
 from artifacts.metadata import InputRef, Metadata
-from artifacts.places import PUBLIC
 from stages.audit.contents import KnownModel
 from stages.audit.obstacles import in_words, is_gone, obstacle
 
@@ -109,7 +108,7 @@ class Given:
     class_names: list[list[str]] = field(default_factory=list)
     obstacles: list[tuple[Path, str]] = field(default_factory=list)
     events: set[str] = field(default_factory=set)  # ids of the noise behind what was given
-    wrong: list[tuple[Path, str]] = field(default_factory=list)  # what nobody may have been given
+    public_sets: list[Path] = field(default_factory=list)
     key_lists: dict[int | None, list[str]] = field(default_factory=dict)  # of secure aggregation, by round
 
     @classmethod
@@ -140,8 +139,6 @@ class Given:
 
     def remember(self, path: Path, sha256: str, metadata: Metadata, specs: tuple[TensorSpec, ...]) -> None:
         self.paths[sha256] = path
-        if path.parent.name == PUBLIC and metadata.custody in ("private", "server", "outbound"):
-            self.wrong.append((path, f"a {metadata.custody} {metadata.kind} is among the public files"))
         if metadata.kind == "secagg-keys":
             self.key_lists.setdefault(metadata.round, []).append(sha256)
         self.events |= {str(event.get("id")) for event in metadata.privacy}
@@ -150,6 +147,7 @@ class Given:
             self.specs[sha256] = tuple(specs)
         if metadata.kind == "dataset" and metadata.custody == "public":
             self.class_names.append(list(metadata.params["class_names"]))
+            self.public_sets.append(path)
 
 
 def _read(path: Path) -> Kept:

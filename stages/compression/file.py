@@ -56,12 +56,31 @@ def expanded(path: Path, model: TensorArtifact) -> TensorArtifact:
     needed = sizes(params, shapes)
     if found != needed:
         raise InputError(f"{path} does not fit the model: it holds {found} where {needed} belong.")
-    positions = artifact.tensors.get("positions")
-    if positions is not None and not (
-        positions[0] >= 0 and positions[-1] < _size(shapes) and (np.diff(positions) > 0).all()
-    ):
-        raise InputError(f"{path}: its positions are not those of numbers of the model, in order. Leave it out.")
+    if (wrong := misspelt(artifact.tensors, params, shapes)) is not None:
+        raise InputError(f"{path}: {wrong}. Leave it out.")
     return replace(artifact, tensors=expand(artifact.tensors, params, shapes))
+
+
+def misspelt(sent: Tensors, params: Encoder, shapes: compression.Shapes) -> str | None:
+    """What in tensors of the right sizes our writer would have written otherwise, in words.
+
+    Places in another order, or bits that nobody reads, would stand for the same update and carry something else.
+    """
+    if isinstance(params, LowRank):
+        return None
+    ranges = sent["ranges"]
+    if np.signbit(ranges).any():
+        return "a range of numbers is negative"
+    if isinstance(params, TopK):
+        positions, largest = sent["positions"], np.abs(sent["values"]).max(initial=0)
+        if not (positions[0] >= 0 and positions[-1] < _size(shapes) and (np.diff(positions) > 0).all()):
+            return "its positions are not those of numbers of the model, in order"
+        if largest != 1 and (largest or ranges[0] > compression.TINY):
+            return "its largest value is not 1, by which the others are stated"
+        return None
+    assert isinstance(params, Quantisation)
+    unused = -_size(shapes) * params.bits % 8
+    return "bits behind its last code are not zero" if sent["codes"][-1] & ((1 << unused) - 1) else None
 
 
 def sizes(params: Encoder, shapes: compression.Shapes) -> dict[str, tuple[int, ...]]:

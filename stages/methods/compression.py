@@ -23,7 +23,7 @@ from stages.methods.sparsify import kept_of
 Shapes = Mapping[str, tuple[int, ...]]
 Sent = dict[str, NDArray[Any]]
 Vector = NDArray[np.float32]
-_TINY = float(np.finfo(np.float32).tiny)
+TINY = float(np.finfo(np.float32).tiny)
 
 
 def flat(update: Mapping[str, NDArray[Any]]) -> Vector:
@@ -49,7 +49,7 @@ def quantise(
     magnitudes = np.abs(rows)
     signs = bits == 1 and rounding == "nearest"
     ranges = (magnitudes.mean(1) if signs else magnitudes.max(1)).astype(np.float32)
-    places = (rows / np.maximum(ranges, _TINY)[:, None].astype(np.float64) + 1) / 2 * (2**bits - 1)
+    places = (rows / np.maximum(ranges, TINY)[:, None].astype(np.float64) + 1) / 2 * (2**bits - 1)
     places += rng.random(places.shape) if rounding == "stochastic" else 0.5
     codes = np.clip(np.floor(places), 0, 2**bits - 1).astype(np.uint8).ravel()[: len(vector)]
     unpacked = np.unpackbits(codes[:, None], axis=1)[:, 8 - bits :]
@@ -67,7 +67,7 @@ def dequantise(sent: Mapping[str, NDArray[Any]], *, size: int, bits: int, block:
 def largest(vector: Vector, *, keep: float) -> Sent:
     """The k = ⌈keep·d⌉ largest: where they are, and as half floats by the largest of them."""
     chosen = np.sort(np.argsort(-np.abs(vector), kind="stable")[: kept_of(len(vector), keep)])
-    scale = np.float32(max(float(np.abs(vector).max()), _TINY))
+    scale = np.float32(max(float(np.abs(vector).max()), TINY))
     return {
         "positions": chosen.astype(np.int32),
         "values": (vector[chosen] / scale).astype(np.float16),

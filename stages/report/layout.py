@@ -1,4 +1,4 @@
-"""A run folder to draw from, whatever was given: a run folder or home itself, or one laid out around a participant."""
+"""A run folder to draw from: the run folder or home that was given, or one laid out around participants."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def laid_out(folder: Path, received: Sequence[Path]) -> Iterator[RunFolder]:
             part.mkdir(parents=True)
         for subject in subjects.all:
             _link(subject, run)
-        if not run.server.outbox.exists():
-            run.server.outbox.mkdir()
-            for path in (path for given in subjects.folders for path in sorted(given.iterdir())):
-                metadata = metadata_of(path)
-                if metadata is not None:
-                    down = metadata.custody == "downlink"
-                    _copy(path, (run.server.outbox if down else run.public) / path.name)
+        received_here = not run.server.outbox.exists()
+        run.server.outbox.mkdir(exist_ok=True)
+        for path in (path for given in subjects.folders for path in sorted(given.iterdir())):
+            metadata = metadata_of(path)
+            if metadata is None or (metadata.custody == "downlink" and not received_here):
+                continue
+            _copy(path, (run.server.outbox if metadata.custody == "downlink" else run.public) / path.name)
         yield run
 
 
@@ -42,11 +42,11 @@ def _link(subject: Subject, run: RunFolder) -> None:
     place = run.server if subject.is_server else run.client(subject.name)
     if subject.role == "alone":
         place.base.mkdir(exist_ok=True)
-        place.outbox.symlink_to(subject.outbox)
+        place.outbox.symlink_to(subject.outbox.absolute())
         return
     if subject.is_server:
         place.base.rmdir()
-    place.base.symlink_to(subject.place.base)
+    place.base.symlink_to(subject.place.base.absolute())
 
 
 def _copy(path: Path, to: Path) -> None:

@@ -57,6 +57,7 @@ def every_kind(finished_run, tmp_path_factory):
     private, out = f"{root}/clients/01/private", f"{root}/clients/01/outbox"
     typed("train-generator {p}/data.parquet --family vae --steps 1 -o {p}/generator.safetensors", p=private)
     typed("synthesize {p}/generator.safetensors --count 12 -o {o}/synthetic.parquet", p=private, o=out)
+    _other_ways(model, private, out)
     _secagg(root, model, down, roster)
     for client in CLIENTS:
         out = f"{root}/clients/{client}/outbox"
@@ -66,6 +67,19 @@ def every_kind(finished_run, tmp_path_factory):
     typed("receipt give {h} --roster {r} -o {d}/receipts-0002.intoto.jsonl", h=heads, r=roster, d=down)
     yield root
     assert audit(root).passed  # no test has changed it
+
+
+def _other_ways(model, private, out):
+    """An update in fewer bytes, and a set whose generator was trained with noise."""
+    for method, name in (
+        ("quantised", "compressed"), ("topk --keep 0.1", "topk"), ("lowrank --rank 1", "lowrank"),
+        ("public-images --images 4", "residuals"),
+    ):  # fmt: skip
+        line = "encode {m} {p}/update-0001.safetensors --method {how} -o {o}/{name}-0001.safetensors"
+        typed(line, m=model, p=private, how=method, o=out, name=name)
+    line = "train-generator {p}/data.parquet --family merf --steps 1 --noise-multiplier 2 -o {p}/merf.safetensors"
+    typed(line, p=private)
+    typed("synthesize {p}/merf.safetensors --count 12 --labels learnt -o {o}/merf.parquet", p=private, o=out)
 
 
 def _secagg(root, model, down, roster):

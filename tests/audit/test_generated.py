@@ -4,22 +4,23 @@
 """
 
 import collections
+import dataclasses
+import os
 import shutil
 from pathlib import Path
 
 import pytest
-from insider.cases import FREE, covered, generated
+from insider.cases import FREE, NotHere, covered, generated
 from insider.forms import FORMS, outcome
 from insider.pairs import PAIRS, pair_cases
 from tampering.run import Run
 
 from artifacts.digests import sha256_file
-from stages.audit import participant, pictures
+from stages.audit import outbound, participant, pictures, snapshot
 
 GUIDE = Path(__file__).parents[2] / "docs/audit.md"
-# Kinds that leave and are not in the run that is tampered with: their fields are those of `message`.
-ELSEWHERE = {"compressed", "residuals"}
-PARTS = 12
+PARTS = 8
+TOGETHER = (("client", "outbox"), ("home",), ("run folder",), ("homes",))
 
 
 def fresh(source, target):
@@ -35,7 +36,11 @@ def fresh(source, target):
 def tried(case, every_kind, folder, forge, forms):
     """What each form of the evidence shows of one case. A pass is never one without conditions."""
     root = fresh(every_kind, folder)
-    case.do(Run(root, forge))
+    try:
+        case.do(Run(root, forge))
+    except NotHere as why:
+        print(f"not tried: {case}: {why}")
+        return {}
     found = {}
     for form in forms:
         report = FORMS[form](root)
@@ -67,19 +72,35 @@ def try_all(cases, every_kind, tmp_path, forge, forms):
     return wrong
 
 
-@pytest.fixture(autouse=True)
-def _private_pictures_once(monkeypatch):
-    """The private data is the same in every case: its fingerprints, most of the time of an audit, are taken once."""
-    known = {}
+@pytest.fixture(scope="module", autouse=True)
+def _pictures_once():
+    """Pictures, most of the time of an audit, are decoded once: private ones, and those of sets that nobody changed.
+
+    A copy to damage need not survive a power cut either.
+    """
+    private, sent = {}, {}
 
     def of_private(shelf):
         sets = [kept for kept in shelf.files.values() if kept.metadata.kind == "dataset"]
         same = tuple(sha256_file(kept.path) for kept in sets)
-        if same not in known:
-            known[same] = pictures.of_private(shelf)
-        return known[same]
+        if same not in private:
+            private[same] = pictures.of_private(shelf)
+        return private[same]
 
-    monkeypatch.setattr(participant, "of_private", of_private)
+    def look_at(path, watch):
+        if path.suffix != ".parquet":
+            return outbound.look_at(path, watch)
+        same = (sha256_file(path), tuple(watch._needles), tuple(watch._seeds))
+        if same not in sent:
+            sent[same] = outbound.look_at(path, watch)
+        found = sent[same]
+        return dataclasses.replace(found, path=path) if isinstance(found, outbound.Seen) else found
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(participant, "of_private", of_private)
+        patched.setattr(snapshot, "look_at", look_at)
+        patched.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +120,7 @@ def test_what_is_rewritten_together_is_caught_or_listed(every_kind, tmp_path, fo
 
 
 def test_every_kind_that_leaves_has_its_cases(cases):
-    assert covered(cases) == ELSEWHERE
+    assert covered(cases) == set()
     assert len(cases) > 1000 and len({str(case) for case in cases}) == len(cases)
 
 
@@ -109,8 +130,15 @@ def test_what_is_free_is_listed_in_the_guide():
     assert [name for name in free if f"| {name} |" not in text] == []
 
 
+def test_a_run_that_nobody_changed_passes_in_every_form(every_kind, tmp_path):
+    root = fresh(every_kind, tmp_path / "clean")
+    found = {form: outcome(audited(root)) for form, audited in FORMS.items()}
+    assert found == {form: ["INCOMPLETE" if form == "outbox" else "PASS"] for form in FORMS}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_case_is_caught_or_listed(cases, every_kind, tmp_path, forge, part):
-    assert try_all(cases[part::PARTS], every_kind, tmp_path, forge, list(FORMS)) == []
+@pytest.mark.parametrize("forms", TOGETHER, ids=", ".join)
+def test_every_case_is_caught_or_listed(cases, every_kind, tmp_path, forge, forms, part):
+    assert try_all(cases[part::PARTS], every_kind, tmp_path, forge, forms) == []

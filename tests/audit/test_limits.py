@@ -43,4 +43,4 @@ def test_the_epsilon_of_what_left(every_kind):
     assert report.sent[1].epsilon["record"]["rest"]["pld"] > 0
     totals = {(total.rounds, total.kind): total.files for total in report.totals()}
     assert totals[(2, 2), "message"] == 3
-    assert totals[(None, None), "dataset"] == 1
+    assert totals[(None, None), "dataset"] == 2

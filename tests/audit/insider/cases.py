@@ -13,6 +13,7 @@ from insider.mutations import MARK, all_changes
 from tampering.run import FILES, stated
 
 from artifacts.digests import ZEROS, canonical_json, sha256_hex
+from artifacts.disclosures import DISCLOSURES
 from artifacts.errors import FedsynthError
 from artifacts.formats import any_file, envelope_file, tensors_file
 from artifacts.identity.dsse import Envelope, EnvelopeError
@@ -24,9 +25,17 @@ from artifacts.metadata import MetadataError
 from stages.secagg import session
 from stages.secagg.primitives import sign
 
-TENSORS = [kind for kind in FILES if FILES[kind].endswith(".safetensors")] + ["noised"]
+# Files of kinds that the tampering suite has not, or made in another way.
+OTHERS = {kind: f"{kind}-0001.safetensors" for kind in ("noised", "compressed", "topk", "lowrank", "residuals")}
+DATASETS = {"dataset": FILES["dataset"], "merf": "merf.parquet"}
+TENSORS = [*(kind for kind in FILES if FILES[kind].endswith(".safetensors")), *OTHERS]
 STATEMENTS = ["envelope", "head"]
 DIGESTS = ("payload_sha256", "seal_sha256")
+BORROWED = ("arithmetic", "counts", "disclosures", "inputs", "privacy", "versions")
+
+
+class NotHere(Exception):
+    """A case that this machine has no means for."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class Case:
 
 
 def path_of(run, kind):
-    return run.out / ("noised-0001.safetensors" if kind == "noised" else FILES[kind])
+    return run.out / (FILES | OTHERS | DATASETS)[kind]
 
 
 # What the guide lists as free: by the first name of a field of the metadata, if the value is still a declared one.
@@ -64,9 +73,10 @@ FREE = {
 
 
 def metadata_cases(run):
-    for kind in [*TENSORS, "dataset"]:
-        path = path_of(run, kind)
-        for where, how, after in all_changes(_metadata(run, path), leave=DIGESTS):
+    found = {kind: _metadata(run, path_of(run, kind)) for kind in [*TENSORS, *DATASETS]}
+    for kind, stated_here in found.items():
+        changes = [*all_changes(stated_here, leave=DIGESTS), *_borrowed(kind, found), *_declared(stated_here)]
+        for where, how, after in changes:
             field = ".".join(map(str, where)) or "metadata"
             if how.removeprefix("without ") in DIGESTS:
                 continue  # they are computed anew in any case
@@ -75,6 +85,25 @@ def metadata_cases(run):
                 _write_metadata(run, kind, after)
 
             yield Case(kind, field, how, do, FREE.get(str(where[0]) if where else ""))
+
+
+def _borrowed(kind, found):
+    """What another file of the run says in the same field: all of it valid, and none of it of this file."""
+    mine, known = found[kind], set()
+    for other, theirs in found.items():
+        for name in BORROWED:
+            value = theirs.get(name)
+            text = canonical_json([name, value])
+            if value != mine.get(name) and value is not None and text not in known:
+                known.add(text)
+                yield (name,), f"as {other} has it", {**mine, name: value}
+
+
+def _declared(mine):
+    """Every disclosure that there is, beside those that the file declares."""
+    said = mine.get("disclosures", [])
+    for word in sorted(DISCLOSURES.keys() - set(said)):
+        yield ("disclosures",), f"{word} too", {**mine, "disclosures": sorted([*said, word])}
 
 
 def _metadata(run, path):
@@ -235,7 +264,7 @@ def _write_statement(run, kind, number, after):
 def file_cases(run):
     """Every file of an outbox under another name, in another place, as a link, with another mode or with attributes."""
     del run
-    for kind in [*TENSORS, "dataset", *STATEMENTS]:
+    for kind in [*TENSORS, *DATASETS, *STATEMENTS]:
         for how, do, free in _FILES:
             yield Case(kind, "file", how, lambda run, kind=kind, do=do: do(run, path_of(run, kind)), free)
     for how, do in _PLACES:
@@ -270,7 +299,7 @@ def _attribute(run, path):
     with contextlib.suppress(OSError):  # a disk without them
         os.setxattr(path, "user.note", MARK.encode())
         return
-    pytest.skip("this disk has no extended attributes")
+    raise NotHere("this disk has no extended attributes")
 
 
 _FILES = [
@@ -329,5 +358,5 @@ def generated(run):
 
 def covered(cases):
     """The kinds that a client may send and no case touches."""
-    made = {"noised"} | {case.kind for case in cases}
+    made = {case.kind for case in cases}
     return {kind.name for kind in KINDS.values() if kind.leaves} - made

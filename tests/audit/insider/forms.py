@@ -1,4 +1,4 @@
-"""The four forms in which evidence is handed to an auditor."""
+"""The forms in which evidence is handed to an auditor."""
 
 import shutil
 
@@ -23,8 +23,28 @@ def home(root, **options):
     return audit(root, **options)
 
 
+def homes(root, **options):
+    """The homes of everybody side by side; what the server received from the insider is what that one shows."""
+    for name in ("00", "01", "02", "server"):
+        one = root / "homes" / name
+        (one / "clients").mkdir(parents=True)
+        (one / "federation.yaml").touch()
+        (one / "public").symlink_to(root / "public")
+        (one / "server").symlink_to(root / "server") if name == "server" else (one / "server").mkdir()
+        if name != "server":
+            (one / "server/outbox").symlink_to(root / "server/outbox")
+            (one / "clients" / name).symlink_to(root / "clients" / name)
+            continue
+        for client in ("00", "01", "02"):
+            (one / "clients" / client).mkdir()
+            (one / "clients" / client / "outbox").symlink_to(root / "clients" / client / "outbox")
+    report = audit(root / "homes", **options)
+    shutil.rmtree(root / "homes")
+    return report
+
+
 # The last one takes things away.
-FORMS = {"run folder": audit, "client": client, "outbox": alone, "home": home}
+FORMS = {"run folder": audit, "client": client, "outbox": alone, "homes": homes, "home": home}
 
 
 def outcome(report):
