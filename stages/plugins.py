@@ -116,18 +116,20 @@ def require(record: str) -> None:
     raise UsageError(f"the plug-in {wanted} is needed. Name it with --plugin, or in {VARIABLE}.")
 
 
-def missing(params: Mapping[str, Any]) -> PluginRecord | None:
-    """The plug-in that a file was made with, by its parameters, and that is not loaded here.
-
-    A record that is none is left to the check of parameters.
-    """
+def plugins_of(params: Mapping[str, Any]) -> Iterator[PluginRecord]:
+    """The plug-ins that a file was made with, by its parameters; what is no record is left to `declared`."""
     for name in ("plugin", "net_plugin"):
         if params.get(name) is None:
             continue  # nearly all: an audit asks for every file
         with contextlib.suppress(ValueError):
-            record = PluginRecord.parse(params[name])
-            if all(plugin.record != record for plugin in _loaded):
-                return record
+            yield PluginRecord.parse(params.get(name))
+
+
+def missing(params: Mapping[str, Any]) -> PluginRecord | None:
+    """A plug-in that a file was made with and that is not loaded here."""
+    for record in plugins_of(params):
+        if all(plugin.record != record for plugin in _loaded):
+            return record
     return None
 
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
+
+_MOST_LETTERS = 600
 
 
 def epsilon_words(value: float) -> str:
     """Three decimals, rounded up: an ε is never shown smaller than it is."""
     return "∞" if math.isinf(value) else f"{math.ceil(value * 1000) / 1000:.3f}"
+
+
+def parameter_words(params: Mapping[str, Any]) -> str:
+    """The parameters of a file on one line; a list of a thousand classes is cut."""
+    text = ", ".join(f"{name} = {value}" for name, value in params.items()) or "none"
+    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"
 
 
 def human_bytes(size: float) -> str:

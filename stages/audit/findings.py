@@ -72,6 +72,8 @@ class Sent:
     unanchored: int = 0
     # By unit, at the δ that was asked for; «inf» where there is none.
     epsilon: dict[str, Any] | None = None
+    # By kind, the parameters that had an effect on its files, as these state them.
+    made: set[tuple[str, str]] = field(default_factory=set)
     budget: dict[str, Any] | None = None
     # (round, kind) → files, bytes
     totals: dict[tuple[int | None, str], tuple[int, int]] = field(default_factory=dict)
@@ -100,6 +102,7 @@ class Sent:
             "rounds": sorted(self.rounds),
             "kinds": sorted(self.kinds),
             "disclosures": sorted(self.disclosures),
+            "made": [{"kind": kind, "params": params} for kind, params in sorted(self.made)],
             "epsilon": epsilon,
             "budget": self.budget,
             "entries": self.entries,

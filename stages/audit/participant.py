@@ -30,8 +30,9 @@ from stages.audit.signatures import check_anchor, check_envelopes, check_log, ch
 from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subject
 from stages.audit.surrounding_files import Given, Kept, Shelf
-from stages.plugins import missing
-from stages.words import counted
+from stages.hyperparameters import PluginRecord
+from stages.plugins import missing, plugins_of
+from stages.words import counted, parameter_words
 
 _FEW = 0.01  # of a public set: train and test of well-known sources have that many pictures in common
 
@@ -165,6 +166,7 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
     private, home = _private_pictures(snapshot, secret), place.key
     if secret is not None and given is not None and not subject.is_server:
         _check_published(snapshot, given, result)
+    plugins: set[PluginRecord] = set()
     for one in seen:
         _count(one, sent)
         mine = entries.get(one.path.name, []) if snapshot.has_records else None
@@ -181,6 +183,7 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
                 fail("params", one.path, "it does not say that it is a simulation's, whose key its client has")
             if private is not None and (found := copied(one.prints, private, one.metadata)) is not None:
                 fail("images", one.path, found)
+            plugins |= set(plugins_of(one.metadata.params))
             if (plugin := missing(one.metadata.params)) is not None:
                 result.needs(
                     "params", one.path, f"the plug-in {plugin.name}, sha256:{plugin.sha256[:12]}…, by --plugin"
@@ -191,6 +194,9 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
                 fail(check, one.path, what)
         except Exception as error:
             add_error(error, "params", one.path, result)
+    for record in sorted(plugins, key=str):
+        what = f"files were made with the plug-in {record}: what they may say is what that declares"
+        result.add("note", "params", subject.base, what)
     for kept, what in ancestry.within():
         if snapshot.was_there(kept):
             fail("lineage", kept.path, what)
@@ -341,3 +347,5 @@ def _count(seen: Seen, sent: Sent) -> None:
     sent.disclosures |= set(metadata.disclosures)
     sent.without_noise |= KINDS[metadata.kind].from_data and (bool(metadata.disclosures) or not metadata.privacy)
     sent.simulation |= metadata.simulation
+    if KINDS[metadata.kind].from_data:
+        sent.made.add((metadata.kind, parameter_words(metadata.params)))

@@ -216,6 +216,8 @@ def check_spent(place: Place, key: Key, seen: Sequence[Seen], given: Receipts, r
                 result.add("failure", "anchor", book, what)
                 return
             reached = entries
+        if reached:
+            result.add("note", "anchor", book, f"heads of the ledger commit to it, up to entry {reached}")
     except FedsynthError as error:
         if (why := obstacle(error)) is not None:
             result.add("unknown", "anchor", book, f"it could not be looked at: {why}")

@@ -117,7 +117,7 @@ def _context(
         "more_sheets": every - len(pictures),
         "most_sheets": MOST_SHEETS,
         "lineage": [] if secret else _lineage(run, sent | {"server": server}, round, private=private),
-        "made": _made(run, recipe, secret=secret),
+        "made": _made(run, recipe, audited, secret=secret),
         "private_side": measured,
         "palette": [(style(light).colour, style(dark).colour) for light, dark in zip(_LIGHT, _DARK, strict=True)],
         "css": (_FOLDER / "page.css").read_text(),
@@ -184,8 +184,8 @@ def _lineage(
     return pictures
 
 
-def _made(run: RunFolder, recipe: Mapping[str, Any], *, secret: bool) -> dict[str, Any]:
-    """The recipe section by section, and the versions that the initial model and the last one name."""
+def _made(run: RunFolder, recipe: Mapping[str, Any], audited: AuditReport, *, secret: bool) -> dict[str, Any]:
+    """The recipe section by section, what the files themselves state, and versions of the first and the last model."""
     # Anyone who knows the seed of a simulation can draw its clients again.
     plain = {
         key: value
@@ -204,7 +204,8 @@ def _made(run: RunFolder, recipe: Mapping[str, Any], *, secret: bool) -> dict[st
     for path in [*sorted(run.public.glob("*.safetensors")), *sorted(run.server.outbox.glob("*.safetensors"))[-1:]]:
         metadata = metadata_of(path)
         versions |= dict(metadata.versions) if metadata is not None else {}
-    return {"plain": plain, "sections": sections, "versions": versions}
+    files = sorted({made for one in audited.sent if not one.is_server for made in one.made}) if not secret else []
+    return {"plain": plain, "sections": sections, "files": files, "versions": versions}
 
 
 def _environment() -> Environment:

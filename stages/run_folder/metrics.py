@@ -11,7 +11,7 @@ from artifacts.formats import tensors_file
 from artifacts.formats.plain_data import read_json, read_mapping
 from artifacts.kinds import Custody
 from artifacts.ledgers import egress
-from artifacts.places import RunFolder
+from artifacts.places import TERMS, RunFolder
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,12 @@ class RunMetrics:
 
 
 def read_recipe(folder: RunFolder) -> dict[str, Any]:
-    """The recipe as it was run; empty where the folder was not made by `fedsynth run`."""
-    record = folder.simulation / "recipe.yaml"
-    return read_mapping(record) if record.exists() else {}
+    """The recipe as it was run; in a home that of the terms; empty elsewhere."""
+    record, terms = folder.simulation / "recipe.yaml", folder.root / TERMS
+    if record.exists():
+        return read_mapping(record)
+    said = read_mapping(terms).get("recipe") if terms.is_file() else None
+    return dict(said) if isinstance(said, Mapping) else {}
 
 
 def read_metrics(folder: RunFolder) -> RunMetrics:
