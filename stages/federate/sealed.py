@@ -114,18 +114,21 @@ def unseal(data: bytes, *, key: Key, roster: Roster) -> bytes:
         secret = X25519PrivateKey.from_private_bytes(signing_key(key, "sealing"))
         cipher = ChaCha20Poly1305(_shared(secret, fresh, line, own))
         size = len(body) - _TAG_BYTES * max(1, -(-len(body) // (_CHUNK + _TAG_BYTES)))
-        texts, left = [], 0
+        texts, left, empty = [], 0, True
         for number, (nonce, start, end) in enumerate(_chunks(size)):
             piece = body[start + number * _TAG_BYTES : end + (number + 1) * _TAG_BYTES]
             text = cipher.decrypt(nonce, piece, line)
             if not number:
                 left, text = int.from_bytes(text[:_LENGTH_BYTES]), text[_LENGTH_BYTES:]
             texts.append(text[:left])
+            empty = empty and not text[left:].strip(b"\0")  # else something travels that nobody unpacks
             left -= len(texts[-1])
     except (InvalidTag, ValueError):
         raise ParcelError(f"it cannot be opened with the key of {address.recipient!r}.") from None
     if left:
         raise ParcelError("it says that it is longer than it is.")
+    if not empty:
+        raise ParcelError("there is something behind its message, where zeros belong.")
     return b"".join(texts)
 
 

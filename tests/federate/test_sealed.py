@@ -8,6 +8,7 @@ import pytest
 from artifacts.errors import InputError
 from artifacts.identity import keys
 from artifacts.identity.roster import public_half, read_roster, signing_key, write_identity, write_roster
+from stages.federate import sealed
 from stages.federate.messages import Letter, letter_bytes, read_letter, read_reply, reply_bytes
 from stages.federate.parcels import Parcel, ParcelError, Reply, Task
 from stages.federate.sealed import Address, address_of, check_address, padded_size, seal, unseal
@@ -156,6 +157,21 @@ def test_cut_between_chunks_and_signed_anew(held, roster, address):
     cut = data[: HEAD + 1024 + 2**20 + 16] + data[-64:]
     with pytest.raises(ParcelError, match="cannot be opened"):
         unseal(signed_again(cut, held["server"]), key=held["a"], roster=roster)
+
+
+@pytest.mark.parametrize("length", [100, 2**20 + 100], ids=["one chunk", "two chunks"])
+def test_something_behind_its_message(length, held, roster, address, monkeypatch):
+    """By a sender of its own making: its reader would unpack the message and never see the rest."""
+    padded = sealed._padded
+
+    def filled(message, start, end):
+        piece = padded(message, start, end)
+        return piece[:-7] + b"mueller" if end == 2**21 else piece
+
+    monkeypatch.setattr(sealed, "_padded", filled)
+    data = seal(b"m" * length, address, size=2**21, key=held["server"], roster=roster)
+    with pytest.raises(ParcelError, match="something behind its message"):
+        unseal(data, key=held["a"], roster=roster)
 
 
 def test_an_old_roster_counts_still_and_names_what_it_lacks(roster, held, address, tmp_path):
