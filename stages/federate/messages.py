@@ -24,13 +24,17 @@ class Letter:
 
 
 def letter_bytes(letter: Letter) -> bytes:
+    return _bytes(_letter_line(letter), letter.task.parcels)
+
+
+def _letter_line(letter: Letter) -> bytes:
     task = letter.task
     said = {
         "terms": task.terms, "versions": dict(task.versions), "client": task.client, "round": task.round,
         "targets": list(task.targets), "switches": list(task.switches), "left_out": list(task.left_out),
         "reply_bytes": letter.reply_bytes, "last": letter.last,
     }  # fmt: skip
-    return _bytes(said, task.parcels)
+    return _line(said, task.parcels)
 
 
 def read_letter(data: bytes) -> Letter:
@@ -42,19 +46,27 @@ def read_letter(data: bytes) -> Letter:
             client=str(said["client"]), round=int(said["round"]), targets=tuple(map(str, said["targets"])),
             switches=(first, second), left_out=tuple(map(int, said["left_out"])), parcels=parcels,
         )  # fmt: skip
-        return Letter(task, int(said["reply_bytes"]), bool(said["last"]))
+        letter = Letter(task, int(said["reply_bytes"]), bool(said["last"]))
+        _check_spelling(data, _letter_line(letter))
+        return letter
 
 
 def reply_bytes(reply: Reply) -> bytes:
+    return _bytes(_reply_line(reply), reply.parcels)
+
+
+def _reply_line(reply: Reply) -> bytes:
     said = {"status": reply.status, "client": reply.client, "round": reply.round, "names": list(reply.names)}
-    return _bytes(said, reply.parcels)
+    return _line(said, reply.parcels)
 
 
 def read_reply(data: bytes) -> Reply:
     with _as_agreed():
         said, parcels = _read(data)
         names = tuple(map(str, said["names"]))
-        return Reply(str(said["status"]), str(said["client"]), int(said["round"]), names, parcels)
+        reply = Reply(str(said["status"]), str(said["client"]), int(said["round"]), names, parcels)
+        _check_spelling(data, _reply_line(reply))
+        return reply
 
 
 @contextlib.contextmanager
@@ -66,10 +78,19 @@ def _as_agreed() -> Iterator[None]:
         raise ParcelError(f"a message is not laid out as agreed: {type(error).__name__} {error}.") from error
 
 
-def _bytes(said: dict[str, Any], parcels: tuple[Parcel, ...]) -> bytes:
+def _line(said: dict[str, Any], parcels: tuple[Parcel, ...]) -> bytes:
     files = [[p.name, p.kind, p.round, p.size, p.sha256] for p in parcels]
-    line = canonical_json({"protocol": PROTOCOL, "files": files, **said}).encode()
-    return b"".join([line, b"\n", *(parcel.data for parcel in parcels)])
+    return canonical_json({"protocol": PROTOCOL, "files": files, **said}).encode() + b"\n"
+
+
+def _bytes(line: bytes, parcels: tuple[Parcel, ...]) -> bytes:
+    return b"".join([line, *(parcel.data for parcel in parcels)])
+
+
+def _check_spelling(data: bytes, line: bytes) -> None:
+    """What was read, written again, is what came: no field that nobody asked for, no other spelling."""
+    if not data.startswith(line):
+        raise ParcelError("a message is not laid out as agreed: it says more than was asked, or in another spelling.")
 
 
 def _read(data: bytes) -> tuple[dict[str, Any], tuple[Parcel, ...]]:
@@ -87,4 +108,6 @@ def _read(data: bytes) -> tuple[dict[str, Any], tuple[Parcel, ...]]:
         number = None if round is None else int(round)
         parcels.append(Parcel(str(name), str(kind), number, size, str(digest), data[start : start + size]))
         start += size
+    if start != len(data):
+        raise ParcelError("a message is not laid out as agreed: there is something behind its last file.")
     return said, tuple(parcels)

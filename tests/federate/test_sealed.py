@@ -213,3 +213,23 @@ def test_other_messages_are_refused(data):
     for read in (read_letter, read_reply):
         with pytest.raises(ParcelError):
             read(data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.replace(b'{"client"', b'{ "client"', 1),
+        lambda data: data.replace(b'"round":4', b'"round":4.0', 1),
+        lambda data: data.replace(b'"protocol"', b'"note":"mueller","protocol"', 1),
+        lambda data: data + b"mueller",
+    ],
+    ids=["a space", "a point", "a field", "behind its files"],
+)
+def test_a_message_has_one_spelling(change):
+    task = Task("0" * 64, {"torch": "2"}, "a", 4, ("x",), (2, None), (1,), (FILE,))
+    for read, data in (
+        (read_letter, letter_bytes(Letter(task, 4096))), (read_reply, reply_bytes(Reply("done", "a", 4, (), (FILE,))))
+    ):  # fmt: skip
+        assert change(data) != data
+        with pytest.raises(ParcelError, match="not laid out as agreed"):
+            read(change(data))
