@@ -4,11 +4,13 @@ Each is clean, and passes or says what it was not given; and what is wrong with 
 """
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from artifacts.formats import tensors_file
+from artifacts.identity.roster import read_roster
 from stages.audit import ReplayOptions, audit
 
 
@@ -106,6 +108,39 @@ def test_all_homes_of_a_federation_side_by_side(federated, fedsynth_json):
     assert report.replayed["identical"] == 3, "two messages and a model"
     assert report.verdict.startswith("PASS, anchored")
     assert fedsynth_json("audit", federated)["passed"]
+
+
+def test_homes_side_by_side_have_an_epsilon_and_a_page(federated, fedsynth, tmp_path, monkeypatch):
+    """By a path from where one is."""
+    report = audit(federated, delta=1e-5)
+    assert report.passed, report.findings
+    assert [sent.epsilon is not None for sent in report.sent] == [True, True, False], "its files have no noise"
+    monkeypatch.chdir(federated.parent)
+    code, _, err = fedsynth("report", federated.name, "--delta", "1e-5", "-o", tmp_path / "page.html")
+    assert code == 0, err
+    said = (tmp_path / "page.html").read_text()
+    assert "Records: complete" in said and "Client 00" in said and "Client 01" in said
+
+
+def test_the_page_of_a_home_has_its_recipe_and_the_parameters_of_its_files(federated, fedsynth, tmp_path):
+    assert fedsynth("report", federated / "00", "-o", tmp_path / "page.html", "-q")[0] == 0
+    said = (tmp_path / "page.html").read_text()
+    assert "arch = softmax" in said and "tell_examples = False" in said
+    (made,) = audit(federated / "00").to_json()["sent"][0]["made"]
+    assert made["kind"] == "message" and "method = delta" in made["params"]
+
+
+def test_the_officers_walk_at_a_hospital(homes, fedsynth, monkeypatch):
+    """The commands of the page, as they are typed at a home."""
+    text = (Path(__file__).parents[2] / "docs/data-protection-officer.md").read_text().split("```")[1]
+    (homes / "00").rename(homes / "hospital-a")
+    (homes / "01").rename(homes / "elsewhere")
+    monkeypatch.chdir(homes)
+    fingerprint = read_roster(homes / "hospital-a/public/roster.json").fingerprint
+    lines = text.replace("FINGERPRINT", fingerprint).replace("clients/hospital-a", "clients/00").strip().splitlines()
+    said = [fedsynth(*line.split()[1:]) for line in lines]
+    assert [code for code, _, _ in said] == [0, 0, 0, 0], said
+    assert "PASS, anchored" in said[0][1] and "identity not checked" not in said[0][1]
 
 
 def test_a_server_that_shows_one_client_another_model_is_found_when_homes_meet(homes, tmp_path):

@@ -16,7 +16,20 @@ from artifacts.identity import keys
 from fedsynth_cli.app import run as run_command_line
 from stages.audit import ReplayOptions, audit
 
-MADE = {"message-0001", "message-0002", "surrogate-0001", "proxy-0001", "state-0001", "noised-0001", "synthetic"}
+MADE = {
+    "message-0001",
+    "message-0002",
+    "surrogate-0001",
+    "proxy-0001",
+    "state-0001",
+    "noised-0001",
+    "synthetic",
+    "compressed-0001",
+    "topk-0001",
+    "lowrank-0001",
+    "residuals-0001",
+    "merf",
+}
 
 
 def replayed(root, **options):
