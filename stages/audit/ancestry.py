@@ -16,6 +16,7 @@ from stages.audit.required_disclosures import required_disclosures
 from stages.audit.surrounding_files import Given, Kept, Shelf
 from stages.data.schema import PUBLIC_CUSTODY
 from stages.data.schema import ROLE as SCHEMA
+from stages.registry import ENCODERS
 from stages.secagg.summed import carries_noise
 
 # Kinds that hold the very tensors of the private file that they are made from.
@@ -50,8 +51,8 @@ class Ancestry:
             mine = self.shelf.files.get(reference.sha256)
             if mine is not None and mine.metadata.custody != "public":
                 yield f"{name} is private, but named by its digest"
-            elif mine is not None and (self.given is None or not self.given.models):
-                continue  # what a device alone began with: its own lineage is checked as well
+            elif mine is not None and (mine.metadata.inputs or self.given is None or not self.given.models):
+                continue  # what everybody can make of what was sent, or a device alone began with: `within` goes on
             elif reference.role in ("previous", "file"):
                 if self.own is not None and reference.sha256 not in self.own:
                     yield f"{name} is no file that this client recorded"
@@ -66,6 +67,8 @@ class Ancestry:
         inherited = {word for kept in opened if kept is not None for word in kept.metadata.disclosures}
         before = self.own or {}
         inherited |= {word for r in metadata.inputs for word in before.get(r.sha256 or "", ())}
+        if _goes_on_unnamed(metadata):
+            inherited |= KINDS[metadata.kind].always_discloses
         extra = set(metadata.disclosures) - required_disclosures(metadata, seen.names) - inherited
         if extra:
             yield f"it declares {', '.join(sorted(extra))}, which it does not disclose"
@@ -150,3 +153,11 @@ def _noised_here(metadata: Metadata) -> bool:
     """Whether the stage that made the file adds noise itself: shares of a round's noise."""
     params = metadata.params
     return params.get("noise_multiplier") is not None or carries_noise(params.get("encoding") or {})
+
+
+def _goes_on_unnamed(metadata: Metadata) -> bool:
+    """Whether its images may have begun as those of the client's file of the round before, which it does not name."""
+    if metadata.stage != "encode" or metadata.method not in ENCODERS.words:
+        return False
+    encoder = ENCODERS.chosen({"method": metadata.method})
+    return "previous" in encoder.takes and not encoder.names_previous
