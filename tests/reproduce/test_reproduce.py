@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from stages.recipes.recipe import load_recipe
+
 ROOT = Path(__file__).parent.parent.parent
 CLAIM = """
 name: A paper
@@ -225,12 +227,21 @@ def test_a_recipe_is_run_over_three_seeds_and_goes_on(module, tmp_path, monkeypa
     assert (place / "seed=1" / "metrics").is_dir()
 
 
-def test_every_claim_has_runs_that_can_begin_or_a_command_to_type(module):
-    """Plans are made, nothing is run; what needs data that is not here is left out."""
-    run = module("run")
+def test_every_claim_has_recipes_that_exist_or_a_command_to_type(module):
     for paper in module("claims").papers():
         for entry in paper.entries:
             assert entry.runs or entry.full or entry.note, f"{paper.key}/{entry.id}"
             for task in entry.runs.values():
+                if task.is_recipe:
+                    load_recipe(task.values["recipe"], task.values.get("preset"))
+
+
+@pytest.mark.slow
+def test_every_run_of_a_claim_can_begin(module):
+    """Plans of all points are made, nothing is run; what needs data that is not here is left out."""
+    run = module("run")
+    for paper in module("claims").papers():
+        for entry in paper.entries:
+            for task in entry.runs.values():
                 if not task.needs_data():
-                    assert run._digest(task, None)
+                    assert run._digest(task, None), f"{paper.key}/{entry.id}"
