@@ -24,7 +24,7 @@ from stages.data.sources import load
 from stages.data.torchvision_source import FOLDERS
 from stages.recipes.phases import PLATEAU
 from stages.recipes.plan import check
-from stages.recipes.recipe import Recipe, assigned
+from stages.recipes.recipe import Recipe, assigned, canonical
 
 FOLDER = "shrunk-source"
 _ROUNDS, _PER_CLASS, _TEST_PER_CLASS = 2, 8, 2
@@ -111,13 +111,23 @@ def _with_sweep(recipe: Recipe, axes: Mapping[str, list[Any]]) -> Recipe:
 
     small = {}
     for target, values in axes.items():
-        command, _, name = target.rpartition(".")
-        most = _MOST.get(command, {}).get(name)
-        if most is None:
-            small[target] = values
-        else:
-            small[target] = list(dict.fromkeys(min(v, most) if isinstance(v, int | float) else v for v in values))
+        found = [
+            # What a value brings with it is made small too.
+            {key: _at_most(target if key == "value" else canonical(key), v) if key != "target" else v
+             for key, v in value.items()}
+            if isinstance(value, Mapping)
+            else _at_most(target, value)
+            for value in values
+        ]  # fmt: skip
+        small[target] = [value for number, value in enumerate(found) if value not in found[:number]]
     return replace(recipe, sweep=small)
+
+
+def _at_most(target: str, value: Any) -> Any:
+    command, _, name = target.rpartition(".")
+    most = _MOST.get(command, {}).get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return min(value, most) if is_number and most is not None else value
 
 
 def _schedule(recipe: Recipe) -> dict[str, Any]:

@@ -117,6 +117,17 @@ def test_both_phases_of_tofu_are_in_its_two_rounds(tmp_path):
     assert any("message-0002" in name for name in made)
 
 
+def test_what_a_value_of_the_sweep_brings_with_it_is_small_too(tmp_path):
+    small = shrunk(load_recipe("fedssyn-feddm", "paper"), tmp_path)
+    brought = small.sweep["encode.method"][1]
+    assert (brought["value"], brought["encode.rho"], brought["encode.init"]) == ("feddm", 5.0, "real")
+    assert (brought["encode.iterations"], brought["encode.least_images"], brought["encode.images_per_class"]) == (
+        2,
+        1,
+        1,
+    )
+
+
 @pytest.mark.slow
 def test_on_the_command_line(fedsynth_json, tmp_path):
     out = tmp_path / "run"
