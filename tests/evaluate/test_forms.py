@@ -71,4 +71,4 @@ def test_a_dataset_where_a_model_belongs(fedsynth, finished_run, tmp_path):
 def test_help_has_an_example_of_each_form(fedsynth):
     _, out, _ = fedsynth("evaluate", "--help")
     text = " ".join(out.split())
-    assert text.count("Example: fedsynth evaluate") == 12
+    assert text.count("Example: fedsynth evaluate") == 13
