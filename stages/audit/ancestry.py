@@ -20,7 +20,7 @@ from stages.registry import ENCODERS
 from stages.secagg.summed import carries_noise
 
 # Kinds that hold the very tensors of the private file that they are made from.
-_WEIGHTS = ("message", "state", "secagg-masked")
+_WEIGHTS = [kind.name for kind in KINDS.values() if kind.holds_weights and kind.leaves]
 
 
 @dataclass

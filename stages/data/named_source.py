@@ -38,6 +38,10 @@ class NamedSource(HyperParameters):
         """Channels, height and width, if they are known without the data: presets for a size are chosen by them."""
         return None
 
+    def num_classes(self, emnist_split: str | None) -> int | None:  # noqa: ARG002
+        """How many classes it has, if that is known without the data: of what stands in for it they are as many."""
+        return None
+
     def read(self, asked: SourceRequest) -> tuple[LabelledImages, LabelledImages | None]:
         """The training images in the form that was asked for, and the test images if there are some of their own."""
         raise NotImplementedError

@@ -6,7 +6,7 @@ torchvision checks the digests of CIFAR's files before it unpickles them; the ot
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,22 +15,25 @@ from artifacts.errors import InputError
 from stages.data.conform import Form, collect
 from stages.data.images import LabelledImages
 
-FOLDERS = {
-    "mnist": "MNIST/raw",
-    "fashion-mnist": "FashionMNIST/raw",
-    "emnist": "EMNIST/raw",
-    "cifar10": "cifar-10-batches-py",
-    "cifar100": "cifar-100-python",
-}
-"""Where each dataset lies under `--root`."""
 
-_CLASSES = {
-    "mnist": "MNIST",
-    "fashion-mnist": "FashionMNIST",
-    "emnist": "EMNIST",
-    "cifar10": "CIFAR10",
-    "cifar100": "CIFAR100",
+class TorchvisionFiles(NamedTuple):
+    """A dataset: torchvision's class, where it lies under `--root`, and what is known without it."""
+
+    dataset: str
+    folder: str
+    shape: tuple[int, int, int]
+    num_classes: int | None  # of EMNIST each split has its own
+
+
+_GREY, _COLOUR = (1, 28, 28), (3, 32, 32)
+SETS = {
+    "mnist": TorchvisionFiles("MNIST", "MNIST/raw", _GREY, 10),
+    "fashion-mnist": TorchvisionFiles("FashionMNIST", "FashionMNIST/raw", _GREY, 10),
+    "emnist": TorchvisionFiles("EMNIST", "EMNIST/raw", _GREY, None),
+    "cifar10": TorchvisionFiles("CIFAR10", "cifar-10-batches-py", _COLOUR, 10),
+    "cifar100": TorchvisionFiles("CIFAR100", "cifar-100-python", _COLOUR, 100),
 }
+EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
 
 
 def load_torchvision(
@@ -44,7 +47,7 @@ def load_torchvision(
 
 
 def _split(name: str, root: Path, train: bool, download: bool, emnist_split: str, form: Form) -> LabelledImages:
-    folder = root / FOLDERS[name]
+    folder = root / SETS[name].folder
     try:
         dataset = _open(name, root, train, download, emnist_split)
         labels: NDArray[np.int64] = np.asarray(dataset.targets).astype(np.int64)
@@ -66,7 +69,7 @@ def _split(name: str, root: Path, train: bool, download: bool, emnist_split: str
 def _open(name: str, root: Path, train: bool, download: bool, emnist_split: str) -> Any:
     from stages.nets.torchvision_door import torchvision
 
-    kind = getattr(torchvision().datasets, _CLASSES[name])
+    kind = getattr(torchvision().datasets, SETS[name].dataset)
     options = {"split": emnist_split} if name == "emnist" else {}
     return kind(root=root, train=train, download=download, **options)
 

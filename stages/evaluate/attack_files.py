@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from artifacts.errors import InputError
 from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
+from artifacts.kinds import KINDS
 from artifacts.metadata import InputRef
 from stages.data.dataset_images import load_dataset
 from stages.data.images import LabelledImages
@@ -35,9 +36,10 @@ class Attacked:
 def read_attacked(path: Path, model: TensorArtifact) -> Attacked:
     """A message or a proxy as the server reads it; a client's own update too, from which neither was made yet."""
     metadata, _ = tensors_file.read_header(path)
-    if metadata.kind == "proxy":
+    kind = KINDS[metadata.kind]
+    if kind.encoded and kind.pictures:
         artifact = read_update(path, model)
-        own = seen_pixels(dict(tensors_file.read(path, kind="proxy").tensors))
+        own = seen_pixels(dict(tensors_file.read(path, kind=metadata.kind).tensors))
         return Attacked(artifact, np.clip(own, -1, 1))
     if metadata.custody != "private":
         return Attacked(read_update(path, model), None)

@@ -13,6 +13,7 @@ from artifacts.errors import UsageError
 from stages.data.sources import first_shape
 from stages.recipes.plan import check
 from stages.recipes.recipe import Recipe
+from stages.recipes.surrogate_steps import sends_surrogates
 
 _log = logging.getLogger("fedsynth")
 _LARGEST_OF_DIGITS = 16
@@ -42,7 +43,7 @@ def _untried(recipe: Recipe, side: int) -> Iterator[str]:
             f"the values of {recipe.name} for images of this size were chosen for {' and '.join(recipe.networks)}. "
             f"With {arch} they were not tried, and FedAvg may do better: compare with fedlap-fedavg."
         )
-    makes_images = recipe.synthetic != "none" or recipe.section("encode").get("method") in ("fedlap", "feddm")
+    makes_images = recipe.synthetic != "none" or sends_surrogates(recipe)
     source = recipe.origins.get("partition.source")
     own_images = source is not None and source.source == "--set"
     from_preset = any("/" in origin.source for origin in recipe.origins.values())

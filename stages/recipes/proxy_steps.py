@@ -26,7 +26,7 @@ from stages.run_folder.files import (
 
 
 def sends_proxies(recipe: Recipe) -> bool:
-    return bool(declaration("encode", recipe.section("encode")).kind == "proxy")
+    return bool(declaration("encode", recipe.section("encode")).by_server)
 
 
 def model_of(recipe: Recipe, owner: str, round: int) -> str:

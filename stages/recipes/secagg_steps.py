@@ -31,7 +31,7 @@ def check_additive(recipe: Recipe) -> None:
     encoder, rule, algorithm = (
         declaration("encode", encoding), declaration("aggregate", aggregation), declaration("train-client", training),
     )  # fmt: skip
-    proxies = encoder.kind == "proxy"
+    proxies = encoder.by_server
     reasons = {
         f"encode.method {encoding.get('method')} does not add up": not (encoder.additive or proxies),
         "proxies do not add up; set switch2, from which round on full updates are sent": proxies

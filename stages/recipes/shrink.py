@@ -11,7 +11,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,10 @@ from stages.data.attributes import parse_attributes
 from stages.data.images import LabelledImages
 from stages.data.png import encode_png
 from stages.data.sources import load
-from stages.data.torchvision_source import FOLDERS
 from stages.recipes.phases import PLATEAU
 from stages.recipes.plan import check
 from stages.recipes.recipe import Recipe, assigned, canonical
+from stages.registry import SOURCES
 
 FOLDER = "shrunk-source"
 _ROUNDS, _PER_CLASS, _TEST_PER_CLASS = 2, 8, 2
@@ -47,22 +47,6 @@ _MOST: dict[str, dict[str, float]] = {
     },
     "aggregate": {"server_steps": 2, "server_epochs": 1, "batch_size": 8},
 }  # fmt: skip
-
-
-class _Form(NamedTuple):
-    channels: int
-    side: int
-    classes: int
-
-
-_FORMS = {
-    "mnist": _Form(1, 28, 10),
-    "fashion-mnist": _Form(1, 28, 10),
-    "cifar10": _Form(3, 32, 10),
-    "cifar100": _Form(3, 32, 100),
-    "dsprites": _Form(1, 64, 3),
-}
-_EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
 
 
 def shrunk(recipe: Recipe, out: Path) -> Recipe:
@@ -147,10 +131,10 @@ def _write_source(section: Mapping[str, Any], folder: Path) -> Path:
         train = _few(found.train, _PER_CLASS, 0)
         test = _few(found.test if found.test is not None else found.train, _TEST_PER_CLASS, _PER_CLASS)
     except FedsynthError:
-        name = str(section["source"])
-        if name not in (*FOLDERS, *_FORMS):
+        form = _form(section)
+        if form is None:
             raise
-        train, test = _noise(name, section, _PER_CLASS, 0), _noise(name, section, _TEST_PER_CLASS, 1)
+        train, test = _noise(*form, _PER_CLASS, 0), _noise(*form, _TEST_PER_CLASS, 1)
     columns = [attribute.column for attribute in parse_attributes(section["by"])] if section.get("by") else []
     for split, data in (("train", train), ("test", test)):
         people = {section["unit_column"]: split} if section.get("unit_column") else {}
@@ -176,12 +160,19 @@ def _few(data: LabelledImages, count: int, skipped: int) -> LabelledImages:
     return data.take(np.sort(np.concatenate(rows)))
 
 
-def _noise(name: str, section: Mapping[str, Any], count: int, seed: int) -> LabelledImages:
-    form = _FORMS.get(name) or _Form(1, 28, _EMNIST_CLASSES[section.get("emnist_split") or "balanced"])
-    labels = np.repeat(np.arange(form.classes, dtype=np.int64), count)
-    rng = np.random.default_rng(seed)
-    images = rng.integers(0, 256, (len(labels), form.channels, form.side, form.side), dtype=np.uint8)
-    return LabelledImages(images, labels, tuple(str(label) for label in range(form.classes)))
+def _form(section: Mapping[str, Any]) -> tuple[tuple[int, int, int], int] | None:
+    """The shape of a source's images and the number of its classes, if it says so itself."""
+    if section["source"] not in SOURCES.words:
+        return None
+    named = SOURCES.from_mapping({"source": section["source"]})
+    classes = named.num_classes(section.get("emnist_split"))
+    return (named.shape, classes) if named.shape is not None and classes is not None else None
+
+
+def _noise(shape: tuple[int, int, int], classes: int, count: int, seed: int) -> LabelledImages:
+    labels = np.repeat(np.arange(classes, dtype=np.int64), count)
+    images = np.random.default_rng(seed).integers(0, 256, (len(labels), *shape), dtype=np.uint8)
+    return LabelledImages(images, labels, tuple(str(label) for label in range(classes)))
 
 
 def _parquet(data: LabelledImages, attributes: Sequence[str], people: Mapping[str, str]) -> bytes:

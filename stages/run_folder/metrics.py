@@ -12,6 +12,7 @@ from artifacts.formats.plain_data import read_json, read_mapping
 from artifacts.kinds import Custody
 from artifacts.ledgers import egress
 from artifacts.places import TERMS, RunFolder
+from stages.registry import RULES
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def samples_secretly(folder: RunFolder, recipe: Mapping[str, Any]) -> bool:
 
     Then the number of files and of bytes is as secret as the names. The recipe says it, or what the server sent.
     """
-    if (recipe.get("aggregate") or {}).get("rule") == "dp-mean":
+    if (recipe.get("aggregate") or {}).get("rule") in RULES.having("noised"):
         return True
     return any(event.get("unit") == "client" and event.get("sampling") == "poisson" for event in _sent_events(folder))
 

@@ -213,7 +213,7 @@ def _check_overflow(tensors: Tensors) -> None:
 
 
 def _of_states(params: Averaging) -> bool:
-    return "state" in params.reads
+    return params.reads == "state"
 
 
 def _share(params: Averaging, present: int) -> float:

@@ -216,7 +216,7 @@ def test_synthetic_images_that_leave_out_how_they_were_drawn_are_refused(tmp_pat
             check_params(tmp_path, less)
 
 
-@pytest.mark.parametrize("rule", [word for word in RULES.words if RULES.chosen({"rule": word}).reads[0] == "message"])
+@pytest.mark.parametrize("rule", [word for word in RULES.words if RULES.chosen({"rule": word}).reads == "update"])
 def test_a_model_states_how_it_was_aggregated(fedsynth_json, finished_run, tmp_path, rounds, rule):
     """Beside the parameters of its network."""
     member = RULES.chosen({"rule": rule})

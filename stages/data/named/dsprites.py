@@ -47,6 +47,9 @@ class DSprites(NamedSource):
     def shape(self) -> tuple[int, int, int]:
         return 1, 64, 64
 
+    def num_classes(self, emnist_split: str | None) -> int:  # noqa: ARG002
+        return len(SHAPES)
+
     def read(self, asked: SourceRequest) -> tuple[LabelledImages, None]:
         if asked.root is None:
             raise UsageError(f"dsprites needs --root, the folder that holds {FILE}.")

@@ -9,9 +9,11 @@ from typing import Literal
 from artifacts.errors import UsageError
 from stages.data.images import LabelledImages
 from stages.data.named_source import NamedSource, SourceRequest
-from stages.data.torchvision_source import FOLDERS, load_torchvision
+from stages.data.torchvision_source import EMNIST_CLASSES, SETS, load_torchvision
 from stages.hyperparameters import hyper
 from stages.registry import SOURCES
+
+_SPLIT = "balanced"
 
 
 @SOURCES.register
@@ -25,12 +27,15 @@ class TorchvisionSet(NamedSource):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return (3, 32, 32) if self.source.startswith("cifar") else (1, 28, 28)
+        return SETS[self.source].shape
+
+    def num_classes(self, emnist_split: str | None) -> int:
+        return SETS[self.source].num_classes or EMNIST_CLASSES[emnist_split or _SPLIT]
 
     def read(self, asked: SourceRequest) -> tuple[LabelledImages, LabelledImages]:
         if asked.root is None:
-            name, needs = self.source, FOLDERS[self.source]
+            name, needs = self.source, SETS[self.source].folder
             mistaken = f" For the folder {name} in this directory write ./{name}." if Path(name).exists() else ""
             raise UsageError(f"{name} needs --root, the folder that holds {needs}, or that --download fills.{mistaken}")
-        split = asked.emnist_split or "balanced"
+        split = asked.emnist_split or _SPLIT
         return load_torchvision(self.source, asked.root, asked.download, split, asked.form)

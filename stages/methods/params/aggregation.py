@@ -27,8 +27,8 @@ class Rule(HyperParameters):
 
     performed_by: ClassVar[str]
     """The function that applies it, `module:function`: (model, files, out, *, params, key, signed_by, force, …)."""
-    reads: ClassVar[tuple[str, ...]]
-    """The kinds of file that it is for."""
+    reads: ClassVar[str] = "update"
+    """What the clients' files carry, an update or a state; else the kind of file that it is for."""
     writes: ClassVar[tuple[str, ...]] = ("model",)
     """What it can make, its usual result first; another one is asked for by `--as`."""
     takes: ClassVar[tuple[str, ...]] = ()
@@ -60,7 +60,6 @@ class Averaging(Rule):
     """Rules that begin with a mean over the clients' updates."""
 
     performed_by: ClassVar[str] = "stages.updates.server:average"
-    reads: ClassVar[tuple[str, ...]] = ("message", "update", "proxy")
 
     def needed_counts(self) -> dict[str, str]:
         """The counts that each message must state, with the flag of `encode` that makes it do so."""
@@ -220,7 +219,7 @@ class DpMeanRule(UpdateBounds, ServerStep):
 class VariatesRule(Averaging):
     """The server's side of SCAFFOLD's control variates."""
 
-    reads: ClassVar[tuple[str, ...]] = ("state",)
+    reads: ClassVar[str] = "state"
     writes: ClassVar[tuple[str, ...]] = ("state",)
     takes: ClassVar[tuple[str, ...]] = ("state",)
 

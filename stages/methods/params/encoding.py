@@ -37,7 +37,7 @@ class Encoder(HyperParameters):
     rule: ClassVar[str] = "mean"
     """The rule of `aggregate` that its files are for, unless the algorithm has its own."""
     by_server: ClassVar[bool] = False
-    """The server may use it, on its way down to the clients."""
+    """The server uses it too: what goes down is such a file of all, which everybody follows, instead of a model."""
     decoded_by: ClassVar[str | None] = None
     """Where its file is no update as it is: the function that makes one of it, `module:function`: (path, model)."""
     decodes_with_torch: ClassVar[bool] = False

@@ -103,6 +103,6 @@ class SurrogateDescent(Rule, MicroBatch):
     """The server's side: descent on the clients' sets."""
 
     performed_by: ClassVar[str] = "stages.surrogates.server:aggregate_surrogates"
-    reads: ClassVar[tuple[str, ...]] = ("surrogate",)
+    reads: ClassVar[str] = "surrogate"
     takes: ClassVar[tuple[str, ...]] = ("strict", "metrics", "seed")
     on_device: ClassVar[bool] = True
