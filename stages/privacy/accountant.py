@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from stages.privacy import loss_distribution, renyi
 from stages.privacy.events import LEAST_NOISE, MOST_NOISE, Adjacency, PrivacyEvent, distinct, once_per_draw
@@ -97,64 +97,63 @@ def calibrated(
 
     if reached(MOST_NOISE, "rdp") > target_epsilon:
         raise ValueError(f"no noise multiplier up to {MOST_NOISE:.0f} brings ε down to {target_epsilon}")
-    sigma = _solved(lambda s: reached(s, "rdp"), target_epsilon, LEAST_NOISE, MOST_NOISE)
-    if by == "pld":
-        # Rényi is quick and off by a factor that hardly changes with the noise: aim with it, and correct.
-        for _ in range(3):
-            factor = reached(sigma, "rdp") / max(reached(sigma), target_epsilon / 100)
-            aim = lambda s: reached(s, "rdp") / factor  # noqa: B023, E731  (used before the factor changes)
-            sigma = _solved(aim, target_epsilon, max(LEAST_NOISE, sigma / 2), min(MOST_NOISE, sigma * 2))
+    if reached(LEAST_NOISE) <= target_epsilon:
+        return LEAST_NOISE
+    guess = LEAST_NOISE
+    if reached(LEAST_NOISE, "rdp") > target_epsilon:  # Rényi is quick, and never far off
+
+        def of_log(log: float) -> float:
+            return min(MOST_NOISE, max(LEAST_NOISE, math.exp(log)))
+
+        ends = math.log(LEAST_NOISE), math.log(MOST_NOISE)
+        guess = of_log(_enough(lambda log: reached(of_log(log), "rdp"), target_epsilon, delta, ends, tol=1e-3))
     unit = 10.0**-_DECIMALS
-    count = _first_enough(
-        lambda n: reached(round(n * unit, _DECIMALS)) <= target_epsilon,
-        guess=math.ceil(sigma / unit),
-        least=math.ceil(LEAST_NOISE / unit),
-    )
+
+    def at(count: int) -> float:
+        return reached(round(count * unit, _DECIMALS))
+
+    high = math.ceil(guess / unit)
+    while at(high) > target_epsilon:
+        high = math.ceil(1.1 * high)
+    least = round(LEAST_NOISE / unit)
+    low = max(least, math.floor(0.9 * high))
+    while at(low) <= target_epsilon:
+        low, high = max(least, math.floor(0.9 * low)), low
+    count: int = _enough(at, target_epsilon, delta, (low, high), discrete=True)
+    while at(count - 1) <= target_epsilon:  # it may be one too many
+        count -= 1
     return round(count * unit, _DECIMALS)
 
 
-def _first_enough(enough: Callable[[int], bool], *, guess: int, least: int) -> int:
-    """The first number from `least` up that is enough, sought near `guess`: strides that double, then halves."""
-    stride = 1
-    if enough(guess):
-        high = guess
-        while True:
-            low = high - stride
-            if low < least:
-                low = least - 1
-                break
-            if not enough(low):
-                break
-            high, stride = low, 2 * stride
-    else:
-        low = guess
-        while not enough(low + stride):
-            low, stride = low + stride, 2 * stride
-        high = low + stride
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+class _Searched:
+    """What dp-accounting's search takes for an accountant: ε is a function of the parameter that it tries."""
+
+    def __init__(self, epsilon_of: Callable[[Any], float], ledger: Any) -> None:
+        self._epsilon_of, self.ledger = epsilon_of, ledger
+        self._parameter: Any = None
+
+    def compose(self, parameter: Any) -> _Searched:
+        self._parameter = parameter
+        return self
+
+    def get_epsilon(self, _delta: float) -> float:
+        return self._epsilon_of(self._parameter)
 
 
-def _solved(reached: Callable[[float], float], target: float, low: float, high: float) -> float:
-    """Where a falling function of the noise meets the target, by the secant in logarithms (Illinois)."""
+def _enough(
+    epsilon_of: Callable[[Any], float], target: float, delta: float, ends: tuple[float, float], **settings: Any
+) -> Any:
+    """A parameter between the ends, as near to the target as `tol` says and never beyond it, by dp-accounting's search.
 
-    def gap(sigma: float) -> float:
-        return math.log(max(reached(sigma), 1e-300) / target)
+    Its own accountants are not asked: ours cap, round and halve as `_charges` and `_epsilon` say.
+    """
+    # Imported where it is used: dp-accounting takes a second to load.
+    from dp_accounting import ExplicitBracketInterval, NoOpDpEvent, calibrate_dp_mechanism
 
-    below, above = gap(low), gap(high)
-    if below <= 0:
-        return low
-    while high - low > 1e-6 * high and above < 0:
-        share = min(0.95, max(0.05, below / (below - above)))
-        middle = low * (high / low) ** share
-        found = gap(middle)
-        if found > 0:
-            low, below, above = middle, found, above / 2
-        else:
-            high, above, below = middle, found, below / 2
-    return high
+    return calibrate_dp_mechanism(
+        lambda: _Searched(epsilon_of, NoOpDpEvent()), lambda parameter: parameter, target, delta,
+        ExplicitBracketInterval(*ends), **settings,
+    )  # fmt: skip
 
 
 def planned(
