@@ -20,7 +20,7 @@ from measuring import Row, Setting, compared, cpu_seconds, seconds, take_turns
 from torch import Tensor
 
 from stages.execution.torch_setup import set_up
-from stages.methods import feddm, fedlap
+from stages.methods import feddm, fedlap, fedlap_radius
 from stages.methods.augmentation import drawn_transformation
 from stages.methods.params.feddm import FedDmEncoding
 from stages.methods.params.fedlap import FedLapEncoding
@@ -119,7 +119,7 @@ class _Problem:
         """As `encode` does it: the walk, then the radius."""
         params = FedLapEncoding(batches=batches)
         real = _Timed(fedlap.BatchGradient(self._module, self._data, params.batch_size, torch.Generator()))
-        walk, radius = _Timed(self._approximate), _Timed(fedlap.calibrated_radius)
+        walk, radius = _Timed(self._approximate), _Timed(fedlap_radius.calibrated_radius)
         matched = walk(params, real)
         sample = LabelledSet(self._data.images[: params.radius_examples], self._data.labels[: params.radius_examples])
         _, curve = radius(self._module, matched.surrogate, sample, params=params, rate=0.01)
@@ -187,7 +187,7 @@ class _Problem:
         def ours() -> None:
             real = fedlap.BatchGradient(self._module, self._data, params.batch_size, torch.Generator())
             matched = self._approximate(params, real)
-            fedlap.calibrated_radius(self._module, matched.surrogate, sample, params=params, rate=0.01)
+            fedlap_radius.calibrated_radius(self._module, matched.surrogate, sample, params=params, rate=0.01)
 
         taken = take_turns({"ours": ours, "plain": lambda: self._plain_fedlap(params)}, turns, clock=cpu_seconds)
         what = f"{name}: a FedLAP round, {params.accesses} batches and the radius"

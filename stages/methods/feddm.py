@@ -1,15 +1,14 @@
-"""FedDM: federated learning by iterative distribution matching. Algorithm 1, Eq. 3, 9 and 10.
+"""FedDM: federated learning by iterative distribution matching. Algorithm 1, Eq. 9 and 10.
 
-The client's side is `match`, the server's is `optimise`. Under DP the paper's Algorithm 2 clips the mean of a batch,
-which protects nobody. The loss sees the data only through sums of [h(x); z(x)] by class, so here that vector is clipped
-record by record, the sums of all classes are noised as one vector, and the rest is post-processing.
+The client's side, `match`; the server's is in `feddm_server`. Under DP the paper's Algorithm 2 clips the mean of a
+batch, which protects nobody. The loss sees the data only through sums of [h(x); z(x)] by class, so here that vector is
+clipped record by record, the sums of all classes are noised as one vector, and the rest is post-processing.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,8 @@ from stages.methods.surrogate_nets import (
     LabelledSet,
     Matched,
     Weights,
-    distance,
     length,
-    loss_and_gradient,
     start_weights,
-    stepped,
 )
 from stages.nets.called import called
 from stages.nets.net import Net
@@ -330,51 +326,3 @@ def embedded_alone(
         with torch.no_grad():
             found[rows] = embedded(module, weights, batch).cpu().double()[there]
     return found
-
-
-@dataclass(frozen=True)
-class ServerEpoch:
-    distance: float
-    loss: float
-
-
-def optimise(
-    module: nn.Module,
-    union: LabelledSet,
-    *,
-    rho: float,
-    epochs: int,
-    batch_size: int,
-    rate: float,
-    generator: torch.Generator,
-    report: Callable[[int, int], None],
-    micro_batch: int | None = None,
-) -> tuple[Weights, list[ServerEpoch]]:
-    """Line 8 and Eq. 3: SGD on all sets together; a step that leads out of the ρ-ball is taken back to its surface."""
-    origin = weights = start_weights(module)
-    trace: list[ServerEpoch] = []
-    for epoch in range(epochs):
-        order = torch.randperm(len(union), generator=generator).to(union.labels.device)
-        loss = 0.0
-        for first in range(0, len(union), batch_size):
-            rows = order[first : first + batch_size]
-            batch = LabelledSet(union.images[rows], union.labels[rows])
-            value, found = loss_and_gradient(module, weights, batch, micro_batch=micro_batch)
-            weights = within(stepped(weights, found, rate), origin, rho)
-            loss += float(value) * len(rows) / len(union)
-        trace.append(ServerEpoch(distance(weights, origin), loss))
-        report(epoch + 1, epochs)
-    return weights, trace
-
-
-def within(weights: Weights, origin: Weights, rho: float) -> Weights:
-    """The nearest weights that are no farther than ρ."""
-    away = distance(weights, origin)
-    inside, room = weights, 2.0**-20
-    while distance(inside, origin) > rho:  # with ever more room for rounding: inside means inside
-        scale = rho * (1 - room) / away
-        inside, room = (
-            {name: start + scale * (weights[name] - start) for name, start in origin.items()},
-            min(1, 4 * room),
-        )
-    return inside

@@ -1,21 +1,19 @@
 """FedLAP and FedLAP-DP: sharing loss approximations. Algorithms 1 and 2, Eq. 8 to 12 and 16 to 19.
 
-The client's side is `approximate`, with `calibrated_radius` after it; the server's is `optimise`. Under DP the real
-gradient is a `NoisyGradient` instead of a `BatchGradient`; nothing else differs (Eq. 12), and whatever follows from
-noised gradients costs nothing more (Theorem 3.3).
+The client's side: `approximate`; how far the set is good is in `fedlap_radius`, the server's side in `fedlap_server`.
+Under DP the real gradient is a `NoisyGradient` instead of a `BatchGradient`; nothing else differs (Eq. 12), and
+whatever follows from noised gradients costs nothing more (Theorem 3.3).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from stages.methods.augmentation import Transformation, drawn_transformation, unchanged
-from stages.methods.image_rows import pieces
 from stages.methods.params.fedlap import FedLapEncoding
 from stages.methods.private_gradients import SecretStreams
 from stages.methods.private_local_training import example_loss
@@ -29,18 +27,13 @@ from stages.methods.surrogate_nets import (
     distance,
     gradient,
     last_layers,
-    loss_and_gradient,
-    mean_loss,
     start_weights,
     stepped,
 )
 from stages.privacy.clipping import noisy_gradient
 from stages.privacy.mechanism import GaussianMechanism
 
-_TINY = 1e-12  # the norm of a gradient of zero
 _LEAST = 1e-6  # as in the public code of dataset condensation: a row with hardly any gradient has no say
-_STRIDE = 5  # steps from one look at the real loss to the next
-_CHUNK = 512  # images whose gradient is taken at a time where all are meant
 
 
 @dataclass(frozen=True)
@@ -317,125 +310,3 @@ class NoisyGradient:
             chunk_size=self._micro_batch,
             people=people,
         )
-
-
-@dataclass(frozen=True)
-class RadiusPoint:
-    """One point of Fig. 2, after `steps` steps on the synthetic set alone."""
-
-    steps: int
-    distance: float
-    synthetic_loss: float
-    real_loss: float
-
-
-def calibrated_radius(
-    module: nn.Module,
-    surrogate: LabelledSet,
-    real: LabelledSet,
-    *,
-    params: FedLapEncoding,
-    rate: float,
-    generator: torch.Generator | None = None,
-) -> tuple[float, list[RadiusPoint]]:
-    """r_k of Fig. 2, and the curve: how far descent on the set goes until the loss on real data turns, at most r.
-
-    The real loss is taken after every fifth step, then after each step around the least of these: it falls, turns once
-    and rises, and costs far more than the steps on the set. The first step beyond r is looked at, too: a set that is
-    good until there is good for all of r. Where the server's descent transforms the images, this one does.
-    """
-    origin = start_weights(module)
-    # Of each step: the second walk makes some of them again.
-    seen = [drawn_transformation(params.augmentations, generator) for _ in range(params.radius_steps + 1)]
-
-    def walk(weights: Weights, steps: range, every: int) -> Iterator[tuple[RadiusPoint, Weights]]:
-        for number in steps:
-            away = distance(weights, origin)
-            images = LabelledSet(seen[number](surrogate.images), surrogate.labels)
-            loss, direction = loss_and_gradient(module, weights, images, micro_batch=params.micro_batch)
-            if number % every == 0 or away > params.radius:
-                with torch.no_grad():
-                    real_loss = float(mean_loss(module, weights, real, micro_batch=params.micro_batch))
-                if not math.isfinite(away + real_loss):  # the descent diverged
-                    return
-                yield RadiusPoint(number, away, float(loss), real_loss), weights
-            if not away <= params.radius:
-                return
-            weights = stepped(weights, direction, rate)
-
-    curve: dict[int, RadiusPoint] = {}
-    least, corner, last = math.inf, (0, origin), (0, origin)
-    for point, weights in walk(origin, range(params.radius_steps + 1), _STRIDE):
-        curve[point.steps] = point
-        if point.real_loss < least:
-            least, corner = point.real_loss, last
-        last = (point.steps, weights)
-    first, weights = corner
-    for point, _ in walk(weights, range(first, min(first + 2 * _STRIDE, params.radius_steps) + 1), 1):
-        curve[point.steps] = point
-    points = [curve[steps] for steps in sorted(curve)]
-    return min(params.radius, min(points, key=lambda point: point.real_loss).distance), points
-
-
-def layer_norms(module: nn.Module, real: Examples, *, micro_batch: int | None = None) -> Tensor:
-    """‖∇L(w, D)‖ of each parameter tensor at the model's weights, for Eq. 18."""
-    weights = start_weights(module)
-    total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
-    for rows in pieces(len(real), micro_batch or _CHUNK):
-        batch = real.take(rows)
-        for name, part in gradient(module, weights, batch).items():
-            total[name] += part * (len(batch) / len(real))
-    return torch.stack([torch.linalg.vector_norm(part) for part in total.values()])
-
-
-@dataclass(frozen=True, eq=False)
-class Contribution:
-    """A client's set as the server uses it; `norms` are its layer norms where gradients are calibrated (Eq. 18)."""
-
-    surrogate: LabelledSet
-    weight: float
-    norms: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class DescentStep:
-    distance: float
-    loss: float
-
-
-def optimise(
-    module: nn.Module,
-    contributions: Sequence[Contribution],
-    *,
-    radius: float | None,
-    steps: int,
-    rate: float,
-    augmentations: Sequence[str] = (),
-    generator: torch.Generator | None = None,
-    micro_batch: int | None = None,
-) -> tuple[Weights, list[DescentStep]]:
-    """Eq. 11: w ← w − η Σ (N_k/N) ∇L(w, S_k), until the next step would leave the radius; None: `steps` steps.
-
-    The step that would leave is not taken, so the result is inside. One transformation is drawn for each step.
-    """
-    origin = weights = start_weights(module)
-    trace: list[DescentStep] = []
-    for _ in range(steps):
-        direction = {name: torch.zeros_like(weight) for name, weight in weights.items()}
-        transformation = drawn_transformation(augmentations, generator)
-        loss = 0.0
-        for client in contributions:
-            seen = LabelledSet(transformation(client.surrogate.images), client.surrogate.labels)
-            value, found = loss_and_gradient(module, weights, seen, micro_batch=micro_batch)
-            loss += client.weight * float(value)
-            for number, (name, part) in enumerate(found.items()):
-                if client.norms is not None:
-                    part = part * (client.norms[number] / (torch.linalg.vector_norm(part) + _TINY))
-                direction[name] += client.weight * part
-        further = stepped(weights, direction, rate)
-        away = distance(further, origin)
-        if radius is not None and not away <= radius:
-            break
-        weights = further
-        trace.append(DescentStep(away, loss))
-    return weights, trace

@@ -272,7 +272,7 @@ def _match(
     import torch
 
     from stages.data.device_images import DeviceImages
-    from stages.methods import feddm, fedlap
+    from stages.methods import feddm, fedlap, fedlap_radius
     from stages.methods.surrogate_nets import Examples, LabelledSet, last_layers
 
     where = next(module.parameters()).device
@@ -317,11 +317,11 @@ def _match(
         # Under DP r_k = r, a constant: measured, it would be a release (Sec. 4.2).
         return matched, {"matching_loss": matched.losses}, {}
     rows = torch.randperm(len(data), generator=generator("radius"))[: params.radius_examples].to(where)
-    radius, curve = fedlap.calibrated_radius(
+    radius, curve = fedlap_radius.calibrated_radius(
         module, matched.surrogate, data.take(rows), params=params, rate=rate, generator=generator("radius augmentation")
     )
     also = {"radius": np.array(radius, np.float32)}
     if params.calibrate:
-        also["norms"] = fedlap.layer_norms(module, data, micro_batch=params.micro_batch).cpu().numpy()
+        also["norms"] = fedlap_radius.layer_norms(module, data, micro_batch=params.micro_batch).cpu().numpy()
     measured = {"radius": radius, "curve": [asdict(point) for point in curve], "matching_loss": matched.losses}
     return matched, measured, also

@@ -245,7 +245,7 @@ def _fedlap(
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     import torch
 
-    from stages.methods.fedlap import Contribution, optimise
+    from stages.methods.fedlap_server import Contribution, optimise
 
     counts = [one.artifact.metadata.counts["num_examples"] if params.weights == "examples" else 1 for one in received]
     where = received[0].content.labels.device
@@ -297,7 +297,7 @@ def _feddm(
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     import torch
 
-    from stages.methods.feddm import optimise
+    from stages.methods.feddm_server import optimise
     from stages.methods.surrogate_nets import LabelledSet
 
     union = LabelledSet(

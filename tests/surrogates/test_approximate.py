@@ -7,7 +7,8 @@ import torch
 
 import stages.methods.fedlap as fedlap
 from stages.methods.augmentation import drawn_transformation
-from stages.methods.fedlap import BatchGradient, Point, approximate, calibrated_radius, layer_norms
+from stages.methods.fedlap import BatchGradient, Point, approximate
+from stages.methods.fedlap_radius import calibrated_radius, layer_norms
 from stages.methods.params.fedlap import FedLapEncoding
 from stages.methods.surrogate_nets import LabelledSet, start_weights, stepped
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from scipy import stats
 
-from stages.methods.feddm import BatchMeans, drawn_weights, embedded, embedded_size, match, optimise, within
+from stages.methods.feddm import BatchMeans, drawn_weights, embedded, embedded_size, match
+from stages.methods.feddm_server import optimise, within
 from stages.methods.params.feddm import FedDmEncoding
 from stages.methods.surrogate_nets import LabelledSet, distance, start_weights
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from artifacts.formats import tensors_file
-from stages.methods.fedlap import Contribution, optimise
+from stages.methods.fedlap_server import Contribution, optimise
 from stages.methods.surrogate_nets import LabelledSet, distance, start_weights
 
 

@@ -155,7 +155,8 @@ def test_the_models_steps_see_transformed_images(net, some, slow_gradient):
 
 
 def test_radius_and_server_descend_on_transformed_images(net, some, slow_gradient):
-    from stages.methods.fedlap import Contribution, calibrated_radius, optimise
+    from stages.methods.fedlap_radius import calibrated_radius
+    from stages.methods.fedlap_server import Contribution, optimise
 
     module, own, data = net("mlp"), some(6, seed=4), some(9)
     generator, weights = torch.Generator().manual_seed(3), start_weights(module)

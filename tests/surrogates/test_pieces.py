@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from stages.methods import feddm, fedlap
+from stages.methods import feddm, feddm_server, fedlap, fedlap_radius, fedlap_server
 from stages.methods.params.feddm import FedDmEncoding
 from stages.methods.params.fedlap import FedLapEncoding
 from stages.methods.private_gradients import SecretStreams
@@ -62,10 +62,10 @@ def test_fedlap_in_pieces_is_fedlap(options, net, some, largest):
         matched = fedlap.approximate(
             module, start, real, params=params, rate=0.1, generator=generator(), report=silent
         )  # fmt: skip
-        _, curve = fedlap.calibrated_radius(
+        _, curve = fedlap_radius.calibrated_radius(
             module, matched.surrogate, data, params=params, rate=0.1, generator=generator()
         )
-        norms = fedlap.layer_norms(module, data, micro_batch=size)
+        norms = fedlap_radius.layer_norms(module, data, micro_batch=size)
         return [
             matched.surrogate.images,
             torch.tensor(matched.losses),
@@ -103,11 +103,11 @@ def test_feddm_in_pieces_is_feddm(longest, net, some, monkeypatch):
 
 def test_the_servers_descent_in_pieces_is_the_same_descent(net, some, largest):
     module, first, second = largest(net("convnet")), some(9), some(7, seed=4)
-    sets = [fedlap.Contribution(first, 0.75), fedlap.Contribution(second, 0.25)]
+    sets = [fedlap_server.Contribution(first, 0.75), fedlap_server.Contribution(second, 0.25)]
 
     def run(size):
-        lap, _ = fedlap.optimise(module, sets, radius=None, steps=3, rate=0.1, micro_batch=size)
-        dm, _ = feddm.optimise(
+        lap, _ = fedlap_server.optimise(module, sets, radius=None, steps=3, rate=0.1, micro_batch=size)
+        dm, _ = feddm_server.optimise(
             module, first, rho=50.0, epochs=2, batch_size=8, rate=0.1, generator=generator(), report=silent,
             micro_batch=size,
         )  # fmt: skip
