@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import stages.methods.fedlap as fedlap
+import stages.methods.fedlap_radius as fedlap_radius
 from stages.methods.augmentation import drawn_transformation
 from stages.methods.fedlap import BatchGradient, Point, approximate
 from stages.methods.fedlap_radius import calibrated_radius, layer_norms
@@ -308,6 +309,6 @@ def test_a_descent_that_diverges_ends_the_curve(one_weight):
 
 def test_layer_norms_are_those_of_all_data_at_once(net, some, slow_gradient, monkeypatch):
     module, data = net("convnet"), some(11)
-    monkeypatch.setattr(fedlap, "_CHUNK", 4)
+    monkeypatch.setattr(fedlap_radius, "_CHUNK", 4)
     expected = slow_gradient(module, start_weights(module), data.images, data.labels)
     torch.testing.assert_close(layer_norms(module, data), torch.stack([part.norm() for part in expected.values()]))
