@@ -155,7 +155,8 @@ class Surrogates(Federation):
     def __init__(self, root, digits, arch="mlp", **net):
         super().__init__(root)
         self.digits = digits
-        some = self.write(root / "public/some.parquet", digits.take(np.arange(2)), custody="public", client=None)
+        others = digits.take(np.arange(len(digits.labels))[-2:])  # no client has them
+        some = self.write(root / "public/some.parquet", others, custody="public", client=None)
         self.model = root / "public/model-0000.safetensors"
         sizes = {"mlp": {"width": 8}, "convnet": {"width": 4, "depth": 1}}.get(arch, {})
         init_model(some, self.model, params=NETWORKS.from_mapping({"arch": arch, **sizes, **net}), seed=1)
