@@ -19,7 +19,6 @@ from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.identity import keys
 from artifacts.identity.keys import Key
 from artifacts.ledgers import lineage
-from artifacts.ledgers.gate import destination
 from artifacts.metadata import InputRef, Metadata
 from artifacts.places import Place, client_of
 from artifacts.publish import prepare
@@ -35,6 +34,7 @@ from stages.models.file import network_of, read_fitting, read_model, round_of, t
 from stages.models.messages import is_noised
 from stages.nets.params import InputShape, Network
 from stages.proxies.file import carried, seen_pixels, sent_averages, sent_pixels
+from stages.updates.sent import send
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -123,18 +123,10 @@ def encode_proxy(
                              f"{_instead(name)}")  # fmt: skip
         full = send_whole(model, update, out, params=DeltaEncoding(), key=key, client=client, force=force)
         return {**full, "cosine": 1.0, "sent": "the full update", "reason": f"{found}."}
-    digest = tensors_file.write(out, sent, metadata, force=force)
-    return {
-        "out": str(out),
-        "sha256": digest,
-        "bytes": destination(out).stat().st_size,
-        **({"client": name} if name is not None else {}),
-        "round": metadata.round,
-        "cosine": round(cosine, 6),
-        "search_cosine": round(search, 6),
-        "iterations": len(encoded.cosines),
-        "disclosures": list(metadata.disclosures),
-    }
+    return send(
+        out, sent, metadata, force=force,
+        cosine=round(cosine, 6), search_cosine=round(search, 6), iterations=len(encoded.cosines),
+    )  # fmt: skip
 
 
 def check_network(

@@ -9,20 +9,15 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from artifacts.errors import InputError
-from artifacts.formats import any_file, tensors_file
-from artifacts.identity import keys
 from artifacts.kinds import Custody
-from artifacts.ledgers.gate import destination
-from artifacts.places import PRIVATE, client_of
-from artifacts.publish import prepare
-from stages.charging.spending import key_of, refuse_uncovered
-from stages.compression.encoder import about_sent
+from artifacts.places import PRIVATE
 from stages.execution.progress import Report, Summary, silent
 from stages.methods.params.public_images import PublicImages
-from stages.models.file import network_of, read_model, to_module
-from stages.proxies.encoder import arriving_cosine, check_network, read_own_update
+from stages.models.file import network_of, to_module
+from stages.proxies.encoder import arriving_cosine, check_network
 from stages.proxies.file import sent_averages
 from stages.proxies.residuals_file import carried_by_residuals, public_images
+from stages.updates.client import Outgoing
 
 if TYPE_CHECKING:
     from stages.execution.torch_setup import Device
@@ -45,14 +40,10 @@ def encode_on_public_images(
     The summary says the cosine that the receiver will get.
     """
     custody: Custody = "private" if out.absolute().parent.name == PRIVATE else "outbound"
-    prepare(out, custody)
-    name = client_of(out, client)
-    start = read_model(model)
-    change = read_own_update(update, start, name)
-    key = key_of(out, key)
-    metadata = about_sent(params, name, start, change, None, keys.read(key), "torch", custody=custody)
-    any_file.refuse_other(out, metadata, force=force)
-    refuse_uncovered(key, metadata.privacy, metadata.disclosures, [update])
+    made = Outgoing.read(model, update, out, kind="update", custody=custody, key=key, client=client)
+    metadata = made.described(params, disclosed=[], libraries=["torch"])
+    made.check(metadata, force=force)
+    start, change = made.start, made.change
 
     import torch
 
@@ -75,13 +66,4 @@ def encode_on_public_images(
             f"{update}: {params.images} public images decode to a cosine of {cosine:.3f}; --least-cosine is "
             f"{params.least_cosine:g}. Give more --images or --iterations, or another --method."
         )
-    digest = tensors_file.write(out, sent, metadata, force=force)
-    return {
-        "out": str(out),
-        "sha256": digest,
-        "bytes": destination(out).stat().st_size,
-        "client": name,
-        "round": metadata.round,
-        "cosine": round(cosine, 6),
-        "disclosures": list(metadata.disclosures),
-    }
+    return made.write(sent, metadata, force=force, cosine=round(cosine, 6))

@@ -15,7 +15,6 @@ from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.identity.commitments import commit
 from artifacts.kinds import KINDS
 from artifacts.ledgers import lineage
-from artifacts.ledgers.gate import destination
 from artifacts.metadata import InputRef
 from stages.charging.spending import refuse_uncovered
 from stages.execution.progress import Summary
@@ -30,6 +29,7 @@ from stages.secagg.primitives import ForgeryError, unseal
 from stages.secagg.ring import Ring
 from stages.secagg.session import Session, names, signed
 from stages.secagg.terms import least_threshold
+from stages.updates.sent import send
 
 
 def mask(
@@ -82,16 +82,7 @@ def mask(
     member.once("mask", session.round, session.id, output_digest(tensors))
     present = None if session.neighbours is None else chosen
     member.keep(replace(kept, received=received, present=present, model=start.sha256))
-    digest = tensors_file.write(out, tensors, about, force=force)
-    return {
-        "out": str(out),
-        "sha256": digest,
-        "bytes": destination(out).stat().st_size,
-        "client": member.name,
-        "round": session.round,
-        "peers": len(peers),
-        "disclosures": list(about.disclosures),
-    }
+    return send(out, tensors, about, force=force, peers=len(peers))
 
 
 def _received(listed: TensorArtifact, session: Session, member: Member, kept: Secrets) -> dict[str, list[str]]:

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from artifacts.digests import canonical_json
 from artifacts.errors import InputError, UsageError
-from artifacts.formats import any_file, tensors_file
+from artifacts.formats import any_file
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.identity import keys
 from artifacts.identity.keys import Key
 from artifacts.kinds import KINDS
 from artifacts.ledgers import lineage
-from artifacts.ledgers.gate import destination
 from artifacts.metadata import Metadata
 from artifacts.places import client_of
 from artifacts.publish import prepare, prepare_private
@@ -42,6 +41,7 @@ from stages.nets.params import InputShape, Network
 from stages.surrogates.own_network import own_network
 from stages.surrogates.private import PrivateSurrogate
 from stages.surrogates.start import balanced_labels, first_images, public_classes, read_previous
+from stages.updates.sent import send
 
 if TYPE_CHECKING:
     import torch
@@ -133,17 +133,8 @@ def encode_surrogate(
     if metrics is not None:
         measured = {"custody": "private", "client": name, "round": round, "method": params.method, **measured}
         atomic.write_json(metrics, measured, force=force)
-    digest = tensors_file.write(out, tensors, metadata, force=force)
-    return {
-        "out": str(out),
-        "sha256": digest,
-        "bytes": destination(out).stat().st_size,
-        "client": name,
-        "round": round,
-        "images": len(matched.surrogate),
-        "disclosures": list(metadata.disclosures),
-        **({"example_gradients": ways} if ways else {}),
-    }
+    said = {"example_gradients": ways} if ways else {}
+    return send(out, tensors, metadata, force=force, images=len(matched.surrogate), **said)
 
 
 def _fresh(network: Network, shape: InputShape, where: torch.device) -> nn.Module:

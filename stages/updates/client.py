@@ -17,7 +17,6 @@ from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.identity import keys
 from artifacts.kinds import Custody
 from artifacts.ledgers import lineage
-from artifacts.ledgers.gate import destination
 from artifacts.metadata import InputRef, Metadata
 from artifacts.places import PRIVATE, client_of
 from artifacts.publish import prepare
@@ -28,6 +27,7 @@ from stages.execution.versions import versions
 from stages.methods.params.encoding import DeltaEncoding, Encoder, StateEncoding
 from stages.models.file import check_fits, read_model, round_of
 from stages.models.messages import is_noised, refuse_brought
+from stages.updates.sent import send
 
 
 def encode_update(
@@ -90,7 +90,6 @@ def encode_state(
     tensors: Mapping[str, NDArray[Any]] = made.change.tensors
     if made.earlier is not None:
         tensors = {name: value - made.earlier.tensors[name] for name, value in tensors.items()}
-    any_file.refuse_other(out, metadata, force=force)
     return made.write(tensors, metadata, force=force)
 
 
@@ -147,11 +146,22 @@ class Outgoing:
         *,
         disclosed: Sequence[str],
         counts: dict[str, int] | None = None,
+        libraries: Sequence[str] = (),
     ) -> Metadata:
-        """The private input is named by a commitment under the client's key; what leaves without noise is declared."""
+        """The private input is named by a commitment under the client's key; what leaves without noise is declared.
+
+        `libraries` besides numpy decide the bytes of the file.
+        """
         about, round = self.change.metadata, round_of(self.start) + 1
+        # What an earlier update left behind brings with it what that one cost and disclosed. A new state says itself
+        # what the old one did.
+        owed = self.earlier is not None and about.kind == "update"
+        sources = [about, self.earlier.metadata] if owed and self.earlier is not None else [about]
+        events = [event for source in sources for event in source.privacy]
         # What the update itself discloses without noise; counts leave only where they are asked for.
-        beside = set(about.disclosures) - COUNTS
+        beside = {word for source in sources for word in source.disclosures} - COUNTS
+        if not all(is_noised(source) for source in sources):
+            beside.add("update")
         context = {"stage": "encode", "client": self.client, "round": round, "params": params.to_json()}
         return Metadata(
             kind=params.kind,
@@ -172,23 +182,21 @@ class Outgoing:
                     if source is not None
                 ),
             ),
-            privacy=about.privacy,
-            disclosures=tuple(sorted({*disclosed, *beside, *([] if self.private else ["update"])})),
-            simulation=self.secret.simulation or about.simulation,
-            versions=versions("numpy"),
+            privacy=tuple(event for number, event in enumerate(events) if event not in events[:number]),
+            disclosures=tuple(sorted({*disclosed, *beside})),
+            simulation=self.secret.simulation or any(source.simulation for source in sources),
+            versions=versions("numpy", *libraries),
         )
 
-    def write(self, tensors: Mapping[str, NDArray[Any]], metadata: Metadata, *, force: bool) -> Summary:
+    def check(self, metadata: Metadata, *, force: bool) -> None:
+        """Before long work, and before anything is written beside the file: may it leave as it is described?"""
+        any_file.refuse_other(self.out, metadata, force=force)
         refuse_uncovered(self.key, metadata.privacy, metadata.disclosures, [self.change.path])
-        digest = tensors_file.write(self.out, tensors, metadata, force=force)
-        return {
-            "out": str(self.out),
-            "sha256": digest,
-            "bytes": destination(self.out).stat().st_size,
-            "client": self.client,
-            "round": metadata.round,
-            "disclosures": list(metadata.disclosures),
-        }
+
+    def write(self, tensors: Mapping[str, NDArray[Any]], metadata: Metadata, *, force: bool, **beside: Any) -> Summary:
+        """`beside` is what the command says besides, which is not in the file."""
+        self.check(metadata, force=force)
+        return send(self.out, tensors, metadata, force=force, **beside)
 
 
 def _check_belongs(model: TensorArtifact, update: TensorArtifact, client: str) -> None:
