@@ -49,6 +49,16 @@ ServerKey = Annotated[
     typer.Option("--key", help="The server's key; else server.key in its private/.", show_default=False),
 ]
 RosterFile = Annotated[Path, typer.Option("--roster", help="The verify keys of everybody.", show_default=False)]
+Received = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--received", help="A folder with what the server sent, or the roster, where no run folder or home has it."
+    ),
+]
+Trust = Annotated[
+    str | None,
+    typer.Option("--trust", help="Fingerprint of the roster, compared by telephone or letter.", show_default=False),
+]
 Device = Annotated[
     str,
     typer.Option("--device", help="Where torch runs.", click_type=click.Choice(["auto", "cpu", "cuda", "mps"])),

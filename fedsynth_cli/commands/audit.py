@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output, human_bytes, table
-from fedsynth_cli.options import Json, Quiet, RecipePreset, Setting
+from fedsynth_cli.options import Json, Quiet, Received, RecipePreset, Setting, Trust
 from fedsynth_cli.trials import try_canaries, try_neighbours
 
 if TYPE_CHECKING:
@@ -27,14 +27,8 @@ def audit(
         typer.Argument(help="A run folder, a home, one participant's folder, or an outbox alone.", show_default=False),
     ] = None,
     delta: Annotated[float | None, typer.Option(help="Compute the ε of what left, at this δ.")] = None,
-    received: Annotated[
-        list[Path] | None,
-        typer.Option(help="A folder with what the server sent, or the roster, where no run folder or home has it."),
-    ] = None,
-    trust: Annotated[
-        str | None,
-        typer.Option(help="Fingerprint of the roster, compared by telephone or letter.", show_default=False),
-    ] = None,
+    received: Received = None,
+    trust: Trust = None,
     remembered: Annotated[
         Path | None,
         typer.Option(

@@ -9,8 +9,9 @@ import click
 import typer
 
 from fedsynth_cli.console import Output, human_bytes
-from fedsynth_cli.options import Force, Json, Out, Quiet
+from fedsynth_cli.options import Force, Json, Out, Quiet, Received, Trust
 from fedsynth_cli.urls import KEPT
+from fedsynth_cli.verdicts import end_as_audited
 from stages.export.document import Said, documents
 
 if TYPE_CHECKING:
@@ -30,14 +31,8 @@ def export(
     delta: Annotated[
         float | None, typer.Option(help="δ, wherever an ε is printed. No default.", show_default=False)
     ] = None,
-    received: Annotated[
-        list[Path] | None,
-        typer.Option(help="A folder with what the server sent, or the roster, where no run folder or home has it."),
-    ] = None,
-    trust: Annotated[
-        str | None,
-        typer.Option(help="Fingerprint of the roster, compared by telephone or letter.", show_default=False),
-    ] = None,
+    received: Received = None,
+    trust: Trust = None,
     date: Annotated[
         str | None,
         typer.Option(help="When it is published: 2026-01-31.", show_default=False, rich_help_panel=_SAID),
@@ -79,7 +74,6 @@ def export(
 
     Example: fedsynth export runs/first --format dp-card --delta 1e-5 -o card.md
     """
-    from artifacts.errors import IncompleteError, VerificationError
     from stages.export.export import export as stage
 
     said = Said(
@@ -91,12 +85,7 @@ def export(
             target, out, format=format, said=said, received=received or (), trust=trust, force=force, report=report
         )
     output.result(summary, lambda console: _show(console, summary))
-    if summary["passed"]:
-        return
-    kind, word = (IncompleteError, "is incomplete") if summary["incomplete"] else (VerificationError, "failed")
-    error = kind(f"{out} is written, and the audit of {target} {word}: {summary['verdict']}")
-    error.is_reported = True
-    raise error
+    end_as_audited(summary, target, str(out))
 
 
 def _show(console: Console, summary: dict[str, Any]) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsynth_cli.console import Output, human_bytes
-from fedsynth_cli.options import Force, Json, Out, Quiet
+from fedsynth_cli.options import Force, Json, Out, Quiet, Received, Trust
+from fedsynth_cli.verdicts import end_as_audited
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,14 +18,8 @@ if TYPE_CHECKING:
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder, a home, one participant's folder, or an outbox alone.")],
     out: Out,
-    received: Annotated[
-        list[Path] | None,
-        typer.Option(help="A folder with what the server sent, or the roster, where no run folder or home has it."),
-    ] = None,
-    trust: Annotated[
-        str | None,
-        typer.Option(help="Fingerprint of the roster, compared by telephone or letter.", show_default=False),
-    ] = None,
+    received: Received = None,
+    trust: Trust = None,
     delta: Annotated[
         float | None, typer.Option(help="δ, for the ε over rounds if noise was added. No default.", show_default=False)
     ] = None,
@@ -52,7 +47,6 @@ def report(
 
     Example: fedsynth report runs/first --delta 1e-5 -o report.html
     """
-    from artifacts.errors import IncompleteError, VerificationError
     from stages.report.page import report as stage
 
     output = Output(as_json=json, quiet=quiet)
@@ -69,12 +63,7 @@ def report(
             progress=progress,
         )
     output.result(summary, lambda console: _show(console, summary))
-    if summary["passed"]:
-        return
-    kind, word = (IncompleteError, "is incomplete") if summary["incomplete"] else (VerificationError, "failed")
-    error = kind(f"the page is written, and the audit of {run} {word}: {summary['verdict']}")
-    error.is_reported = True
-    raise error
+    end_as_audited(summary, run, "the page")
 
 
 def _show(console: Console, summary: dict[str, Any]) -> None:
