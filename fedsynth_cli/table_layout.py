@@ -34,11 +34,19 @@ def laid_out(cells: Sequence[Sequence[str]], width: int) -> list[list[list[str]]
 
 
 def _shared_out(floor: Sequence[int], wish: Sequence[int], room: int) -> list[int]:
-    """Each column's least width, and what is left over by how much more each could use."""
+    """Each column's least width, and an equal share of what is left over to each that could use it.
+
+    What a column needs less than its share goes to the others, so that only the widest ones are narrower than they wish.
+    """
     if sum(floor) > room:
         return [max(1, one * room // sum(floor)) for one in floor]
-    left, wanted = room - sum(floor), sum(wish) - sum(floor)
-    return [one + ((more - one) * left // wanted if wanted > 0 else 0) for one, more in zip(floor, wish, strict=True)]
+    widths, left = list(floor), room - sum(floor)
+    by_need = sorted(range(len(floor)), key=lambda i: wish[i] - floor[i])
+    for place, i in enumerate(by_need):
+        more = min(max(wish[i] - floor[i], 0), left // (len(by_need) - place))
+        widths[i] += more
+        left -= more
+    return widths
 
 
 def _with_short_paths(lines: Sequence[str], width: int) -> list[str]:

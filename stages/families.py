@@ -25,6 +25,7 @@ class Variants(Generic[H]):
         self.key, self.default = key, default
         self._package: str | None = package
         self._classes: list[type[H]] = []
+        self._in_order: tuple[type[H], ...] | None = None
 
     def register(self, declared: type[M]) -> type[M]:
         """Class decorator: `declared` joins the family under the words that its key allows."""
@@ -34,15 +35,22 @@ class Variants(Generic[H]):
                     owner = f"the plug-in {other.plugin}" if other.plugin else "fedsynth itself"
                     raise ValueError(f"--{self.key} {word} is declared by {owner} already: choose another name")
         self._classes.append(cast("type[H]", declared))
+        self._in_order = None
         return declared
 
     def joined_after(self, count: int) -> tuple[type[HyperParameters], ...]:
         """The members that registered after the first `count`."""
         return tuple(self._classes[count:])
 
+    def mark(self, declared: type[H], plugin: PluginRecord) -> None:
+        """The member came by a plug-in: it is listed behind those of fedsynth itself."""
+        declared.plugin = plugin
+        self._in_order = None
+
     def forget(self, declared: type[H]) -> None:
         """Undo `register`: a plug-in that failed, or is not used any more, leaves nothing behind."""
         self._classes.remove(declared)
+        self._in_order = None
 
     @property
     def classes(self) -> tuple[type[H], ...]:
@@ -51,7 +59,9 @@ class Variants(Generic[H]):
             package, self._package = importlib.import_module(self._package), None
             for module in sorted(found.name for found in pkgutil.iter_modules(package.__path__)):
                 importlib.import_module(f"{package.__name__}.{module}")
-        return tuple(sorted(self._classes, key=self._place))
+        if self._in_order is None:
+            self._in_order = tuple(sorted(self._classes, key=self._place))
+        return self._in_order
 
     def _place(self, declared: type[H]) -> tuple[bool, bool, tuple[str, ...]]:
         words = self.words_of(declared)

@@ -215,8 +215,8 @@ def _joined(name: str, record: PluginRecord, sources: list[tuple[str, Path, byte
     if not members:
         _forget(plugin)
         raise InputError(f"the plug-in {name} registers nothing: decorate its classes, as with @NETWORKS.register.")
-    for _, declared in members:
-        declared.plugin = record
+    for family, declared in members:
+        family.mark(declared, record)
     return plugin
 
 

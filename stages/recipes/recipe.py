@@ -80,6 +80,8 @@ class Recipe:
     origins: Mapping[str, Origin] = field(default_factory=dict, compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
     by_size: str | None = field(default=None, compare=False)
+    # A plan asks for the same sections in each step of each client and round.
+    _sections: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.rounds, int) or isinstance(self.rounds, bool) or self.rounds < 1:
@@ -127,7 +129,10 @@ class Recipe:
 
     def section(self, command: str) -> dict[str, Any]:
         """The stage's parameters, expressions computed."""
-        return {key: self._computed(f"{command}.{key}", v, ()) for key, v in self.stages.get(command, {}).items()}
+        if command not in self._sections:
+            said = self.stages.get(command, {})
+            self._sections[command] = {key: self._computed(f"{command}.{key}", v, ()) for key, v in said.items()}
+        return dict(self._sections[command])
 
     def _computed(self, target: str, value: Any, within: tuple[str, ...]) -> Any:
         if not is_expression(value):

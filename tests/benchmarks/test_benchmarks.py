@@ -28,8 +28,13 @@ WITH_SERVERS = ("federation", "many_clients")
 @pytest.fixture
 def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.delitem(sys.modules, "run", raising=False)  # reproduce/ has one, too
-    return importlib.import_module
+    # reproduce/ and tests/support have modules of the same names: neither shall get the other's.
+    names = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
+    others = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
+    yield importlib.import_module
+    for name in names & sys.modules.keys():
+        del sys.modules[name]
+    sys.modules.update(others)
 
 
 @pytest.fixture

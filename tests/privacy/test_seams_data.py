@@ -34,9 +34,9 @@ CLASSES = ("flu", "healthy", "hiv")
 SHARED = {"clip_norm": 1.0, "noise_multiplier": 0.5, "least_clients": 3}
 
 
-def folder(root, classes, each=3):
+def folder(root, classes, each=3, seed=0):
     """A folder of class folders, as a hospital has it."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     for name in classes:
         (root / name).mkdir(parents=True)
         for number in range(each):
@@ -50,7 +50,8 @@ def hospital(tmp_path):
     home = tmp_path / "clients/a"
     settle(home / "private/client.key", keys.Key(bytes(range(32))), force=False)
     (home / "outbox").mkdir()
-    ingest(str(folder(tmp_path / "test", CLASSES)), tmp_path / "public/test.parquet", reading=Reading())
+    # Other images than any client's: an audit asks whether private ones are in public files.
+    ingest(str(folder(tmp_path / "test", CLASSES, seed=1)), tmp_path / "public/test.parquet", reading=Reading())
     return home
 
 
@@ -176,7 +177,7 @@ def test_what_was_trained_under_a_public_schema_passes_an_audit(hospital, tmp_pa
     ):
         code, _, err = fedsynth(*command)
         assert code == 0, err
-    alone = tmp_path / "elsewhere/clients/a"
+    alone = tmp_path.with_name(f"{tmp_path.name}-alone") / "clients/a"  # not in the federation's own folder
     shutil.copytree(hospital / "outbox", alone / "outbox")
     for where, passed in ((tmp_path, 0), (hospital, 0), (alone / "outbox", 6)):
         code, out, _ = fedsynth("audit", where, "--received", model.parent)

@@ -29,8 +29,10 @@ def write(path, text):
 def test_every_recipe_and_preset_can_be_laid_out(name):
     for preset in (None, *presets(name)):
         recipe = load_recipe(name, preset)
-        for point in points(recipe, 0):
+        whole = list(points(recipe, 0))
+        for point in whole:
             check(point.recipe)
+        for point in (whole[0], whole[-1]):  # laid out whole; what is between differs in values alone
             clients = planned_clients(point.recipe)
             made = set(partition_step(point.recipe, 0, clients).outputs)
             # A plateau is not known in advance: laid out as if it never came.

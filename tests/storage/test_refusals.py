@@ -106,13 +106,13 @@ def test_every_path_of_every_command_is_known_to_be_read_or_written():
         "model", "data", "messages", "message", "source", "state", "server_state", "before", "require_signed", "target",
         "received", "previous", "subject", "held_out", "matching", "against", "like", "file", "other", "run", "params",
         "identities", "datasets", "generator", "reviewed", "files", "roster", "envelope", "schema", "weights",
-        "headers", "labels", "proof", "head", "remembered",
+        "headers", "labels", "proof", "head", "remembered", "features",
     }  # fmt: skip
     written = {
         "out", "state_out", "metrics", "picture", "confusion", "csv", "surface", "sheet", "pairs", "images",
             "error_out",
     }  # fmt: skip
-    local, found = {"key", "curve", "root"}, {}
+    local, found = {"key", "curve", "root", "sacro"}, {}
     for name, command in COMMANDS.items():
         if not (command.at_home or command.subcommands):
             module = __import__(f"fedsynth_cli.commands.{name.replace('-', '_')}", fromlist=["x"])

@@ -103,7 +103,7 @@ MEASUREMENT = Measurement(
         Option(name="shadow_models", type=int, least=0, text="suite: models trained for LiRA, 0 for none (default 8)."),
         Option(name="shadow_steps", type=int, least=1, text="suite: steps of each of them (default 200)."),
         Option(
-            name="sacro", type=Path, metavar="FOLDER",
+            name="sacro", type=Path, metavar="FOLDER", why_local="a private folder stays on the machine of its client",
             text="suite: a private folder for SACRO-ML: target.yaml, probabilities and labels as CSV.",
         ),
         HELD_OUT,
