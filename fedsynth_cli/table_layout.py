@@ -36,7 +36,7 @@ def laid_out(cells: Sequence[Sequence[str]], width: int) -> list[list[list[str]]
 def _shared_out(floor: Sequence[int], wish: Sequence[int], room: int) -> list[int]:
     """Each column's least width, and an equal share of what is left over to each that could use it.
 
-    What a column needs less than its share goes to the others, so that only the widest ones are narrower than they wish.
+    What a column does not need of its share goes to the others: only the widest are narrower than they wish.
     """
     if sum(floor) > room:
         return [max(1, one * room // sum(floor)) for one in floor]

@@ -36,9 +36,9 @@ RECIPES = {
 def test_canaries_are_in_what_it_releases(name, monkeypatch):
     """A contribution that is sixteen times too long; few canaries, and quick.
 
-    Scores of canaries that are there are sixteen standard deviations or more from the others, which is an ε of 190. Below
-    60 (7.6 deviations) the spread of the thirty scores would be more than twice what it is: a chance below 1e-13. Of
-    canaries that are nowhere the two halves are 0.4 deviations apart, and 7.6 have a chance below 1e-50.
+    Scores of canaries that are there are sixteen standard deviations or more from the others, which is an ε of 190.
+    Below 60 (7.6 deviations) the spread of the thirty scores would be more than twice what it is: a chance below 1e-13.
+    Of canaries that are nowhere the two halves are 0.4 deviations apart, and 7.6 have a chance below 1e-50.
     """
     _, _, settings = RECIPES[name]
     wrong_by(16, monkeypatch)
