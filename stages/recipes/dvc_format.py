@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from artifacts.formats.plain_data import dump_yaml
+from stages.catalogue import COMMANDS
 from stages.recipes.formats import Group, chained, flags_of, header, inputs_of, invocations, program, side_of
 from stages.recipes.recipe import Recipe
 from stages.recipes.step import Step
 from stages.run_folder.files import CURVE
 
 PARAMS = "params.yaml"
+# What DVC replaces by values of `params.yaml` before the shell sees the command.
+_SEED, _SOURCE = "${seed}", "${source}"
 # With `persist` a stage stays out of the cache of runs too, which takes copies even of what is not to be cached.
 _NO_COPY = {"cache": False, "persist": True}
 
 
 def dvc(recipe: Recipe, *, seed: int, workers: int, out: str) -> dict[str, str]:
-    """The two files. Evaluations are one stage: DVC lets a plot have one maker only."""
-    groups = invocations(recipe, seed)
+    """The two files. Evaluations are one stage: DVC lets a plot have one maker only. Its metric is the last round's."""
+    groups = [[_templated(step) for step in group] for group in invocations(recipe, seed)]
     sections = _sections(recipe, [step for group in groups for step in group])
     stages: dict[str, Any] = {}
     for group in groups:
@@ -32,16 +36,35 @@ def dvc(recipe: Recipe, *, seed: int, workers: int, out: str) -> dict[str, str]:
             stages[_name(group, stages)] = _stage(group, out, workers, sections, program(recipe))
     evaluations = [step for group in groups for step in group if step.command == "evaluate"]
     stages["evaluate"] = _stage(evaluations, out, workers, sections, program(recipe))
-    stages["evaluate"].pop("outs")
-    stages["evaluate"]["metrics"] = [{f"{out}/{step.out}": _NO_COPY} for step in evaluations]
+    *earlier, last = [{f"{out}/{step.out}": _NO_COPY} for step in evaluations]
+    stages["evaluate"]["outs"] = earlier
+    stages["evaluate"]["metrics"] = [last]
     pictures = [{f"{out}/{name}": _NO_COPY} for step in evaluations for name in step.also_writes]
     stages["evaluate"]["plots"] = [{f"{out}/{CURVE}": {"x": "round", "y": "accuracy", **_NO_COPY}}, *pictures]
+    stages["partition"]["cmd"] = [_same_rounds(recipe), stages["partition"]["cmd"]]
+    top = {"seed": seed, "rounds": recipe.rounds, "source": recipe.section("partition")["source"]}
     first = "\n".join([*header(recipe), f"# Keep {out}/ out of git: private data is there.", ""])
     # Lines of any length: a folded command is hard to read.
     return {
         "dvc.yaml": first + dump_yaml({"stages": stages}, width=10**9),
-        PARAMS: dump_yaml(dict(sections)),
+        PARAMS: dump_yaml({**top, **sections}),
     }
+
+
+def _templated(step: Step) -> Step:
+    """The step with the seed and the source as DVC fills them in from `params.yaml`."""
+    inputs = (_SOURCE,) if COMMANDS[step.command].reads_source else step.inputs
+    seeded = {"seed": _SEED} if "seed" in step.options else {}
+    return replace(step, inputs=inputs, options={**step.options, **seeded})
+
+
+def _same_rounds(recipe: Recipe) -> str:
+    """Rounds are stages: a file that was written for two cannot run three, and says so before anything runs."""
+    said = (
+        f"dvc.yaml has the stages of {recipe.rounds} rounds, and params.yaml says ${{rounds}}. Write both again: "
+        f"fedsynth recipe {recipe.name} --rounds ${{rounds}} ... --format dvc --force -o ."
+    )
+    return f"test ${{rounds}} -eq {recipe.rounds} || {{ echo {shlex.quote(said)} >&2; exit 1; }}"
 
 
 def ignored(out: str) -> str:

@@ -148,10 +148,10 @@ def _out(step: Step, root: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A shell variable is left to the shell, within quotes; Make's own are left to Make."""
+    """A shell variable is left to the shell, within quotes; Make's own are left to Make, and DVC's seed to DVC."""
     if word.startswith("$RUN"):
         return f'"{word}"'
-    return word if word.startswith("$(") else shlex.quote(word)
+    return word if word.startswith("$(") or word == "${seed}" else shlex.quote(word)
 
 
 def _flags(values: Mapping[str, Any], *, switches: bool = False) -> list[str]:

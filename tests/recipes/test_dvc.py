@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 
 import pytest
 import yaml
@@ -79,6 +80,13 @@ def test_dvc_runs_it_and_then_only_what_has_changed(project, tools, by_run, feds
     assert "server/outbox/model-0001.safetensors" in changed
     assert not [name for name in changed if name.startswith(("clients/", "public/"))]
 
+    params["seed"] = 6
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    planned = call("dvc", "status")
+    assert "partition:" in planned and "init-model:" in planned, "another seed is another run"
+    params["seed"] = 5
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+
     shown = json.loads(call("dvc", "metrics", "show", "--json"))[""]["data"]
     last = json.loads((folder / "run/metrics/round-0001.json").read_text())
     assert shown["run/metrics/round-0001.json"]["data"]["accuracy"] == last["accuracy"]
@@ -103,6 +111,20 @@ def test_a_step_that_takes_less_than_its_section_does_not_read_it():
     assert [("--params" in line, "--clients" in line) for line in server if line.startswith("aggregate")] == [
         (True, False), (False, True),
     ]  # fmt: skip
+
+
+def test_seed_source_and_rounds_are_in_the_params_and_one_metric_is_final():
+    files = dvc(change(load_recipe("fedavg"), [], 2), seed=5, workers=1, out="run")
+    params, stages = yaml.safe_load(files["params.yaml"]), yaml.safe_load(files["dvc.yaml"])["stages"]
+    assert (params["seed"], params["source"], params["rounds"]) == (5, "digits", 2)
+    assert "--seed 5" not in files["dvc.yaml"] and "digits --" not in files["dvc.yaml"]
+    assert files["dvc.yaml"].count("--seed ${seed}") == 12, "partition, the first model, five clients in two rounds"
+    assert [list(metric) for metric in stages["evaluate"]["metrics"]] == [["run/metrics/round-0002.json"]]
+    check, _ = stages["partition"]["cmd"]
+    for rounds, code in ((2, 0), (3, 1)):
+        done = subprocess.run(["sh", "-c", check.replace("${rounds}", str(rounds))], capture_output=True, text=True)
+        assert done.returncode == code
+        assert ("stages of 2 rounds, and params.yaml says 3" in done.stderr) == bool(code)
 
 
 @pytest.mark.parametrize("name", ["fedssyn", "tofu", "fedlap-dp", "dp-fedsam", "fedavg-secure"])
