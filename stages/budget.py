@@ -94,6 +94,8 @@ def _alone(release: Sequence[PrivacyEvent], delta: float) -> float:
 
 def _home(place: Path) -> Path:
     """The folder with the ledger."""
+    if not place.exists():
+        raise InputError(f"{place}: no such file or folder. Check the path.")
     folders = [place / PRIVATE, place] if place.is_dir() else [place.parent]
     name = spend.beside(Path("any")).name
     for folder in folders:

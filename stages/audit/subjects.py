@@ -62,6 +62,8 @@ class Subjects:
 
 def find_subjects(target: Path, received: Sequence[Path]) -> Subjects:
     """Who is to be audited in this folder."""
+    if not target.exists():
+        raise InputError(f"{target}: no such folder. Check the path.")
     run = RunFolder(target)
     if run.clients.is_dir():
         return _everybody(run, received)

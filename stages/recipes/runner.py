@@ -96,7 +96,12 @@ def _claim(folder: RunFolder, recipe: Recipe, seed: int) -> None:
     """
     record = folder.simulation / "recipe.yaml"
     resolved = parse_yaml(recipe.to_yaml()) | {"seed": seed}
-    if record.exists() and (folder.root / PARTITION_RECORD).exists():
+    if (folder.root / PARTITION_RECORD).exists():
+        if not record.exists():
+            raise UsageError(
+                f"{folder.root} holds data that `partition` divided by itself or for another tool (make, DVC, "
+                "Snakemake), and no recipe says of which parameters its files are. Choose another --out."
+            )
         before = read_mapping(record)
         changed = _first_change(before, resolved)
         if changed is not None:

@@ -110,7 +110,7 @@ def test_metrics_of_private_data_are_private(fedsynth_json, finished_run, tmp_pa
         (["partition", "rows.csv", "--clients", "2", "-o", "x"], 3, "fedsynth reads images only"),
         (["keygen"], 2, "--out"),
         (["inspect", "nowhere.safetensors"], 3, "no such file"),
-        (["audit", "nowhere"], 3, "neither a run folder"),
+        (["audit", "nowhere"], 3, "nowhere: no such folder"),
         (["run", "nonesuch", "-o", "x"], 2, "no recipe 'nonesuch'"),
         (["run", "fedavg", "--set", "nonsense", "-o", "x"], 2, "stage.key=value"),
         (["run", "fedavg", "--set", "train-client.nonsense=1", "-o", "x"], 2, "unknown parameter 'nonsense'"),

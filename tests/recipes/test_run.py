@@ -241,6 +241,15 @@ def test_a_folder_that_holds_another_recipes_run_is_left_as_it_is(run_copy, feds
     assert forge.snapshot(run_copy) == before
 
 
+def test_a_folder_whose_parameters_nobody_wrote_down_is_left_as_it_is(run_copy, fedsynth, forge):
+    """Made by make or DVC, perhaps with other values: what is there would be kept, and taken for this recipe's."""
+    (run_copy / "simulation/recipe.yaml").unlink()
+    before = forge.snapshot(run_copy)
+    code, _, err = fedsynth("run", "fedavg", "-o", run_copy)
+    assert (code, "no recipe says of which parameters its files are" in err) == (2, True), err
+    assert forge.snapshot(run_copy) == before
+
+
 def test_a_folder_of_a_run_that_never_began_may_be_used(fedsynth, tmp_path):
     table = tmp_path / "table.csv"
     table.write_text("age,label\n30,0\n")
