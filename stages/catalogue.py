@@ -61,7 +61,7 @@ class Command:
         return self.name.partition(" ")[2] or None
 
     def is_run_file(self, option: str, value: Any) -> bool:
-        """Whether the value of an option is the path of a file in the run folder. A seed may be a name that DVC fills in."""
+        """Whether an option names a file in the run folder. (A seed may be a name that DVC fills in.)"""
         return isinstance(value, str) and option not in ("seed", *self.outside, *self.words)
 
 
