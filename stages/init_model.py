@@ -36,7 +36,7 @@ def init_model(
     import torch
 
     from stages.execution.torch_setup import arithmetic
-    from stages.methods.trials import check_first_weights, try_training
+    from stages.methods.trials import check_first_weights, check_repeats, try_training
     from stages.nets.build import new_network
     from stages.nets.state import file_tensors, freeze, trained
 
@@ -45,6 +45,7 @@ def init_model(
         module = new_network(params, shape, first)
         if params.plugin is not None:
             check_first_weights(module, new_network(params, shape, first))
+            check_repeats(module, shape)
         freeze(module, params.freeze)
         if params.initial_weights == "module":
             try_training(module, shape)

@@ -9,6 +9,7 @@ and is refused where that one is not loaded.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import importlib
@@ -30,6 +31,7 @@ from stages.hyperparameters import PluginRecord
 from stages.nets.torchvision_door import opened_for
 
 VARIABLE = "FEDSYNTH_PLUGINS"
+_OURS = ("artifacts", "stages", "fedsynth_cli")
 _NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
@@ -156,8 +158,40 @@ def _file(path: Path) -> _Source:
         source = limits.read_bytes(path, limits.TEXT)
     except OSError as error:
         raise InputError(f"cannot read the plug-in {path}: {error.strerror}. Check the path.") from error
+    _refuse_beside(path, source)
     record = PluginRecord(path.stem, "", hashlib.sha256(source).hexdigest())
     return record, [(f"fedsynth_plugin_{path.stem}", path, source)]
+
+
+def _refuse_beside(path: Path, source: bytes) -> None:
+    """Refuse a file that imports what lies beside it, wherever in its code: its digest would not cover that."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return  # said when it is run
+    wanted = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    wanted |= {"." * node.level + (node.module or "") for node in nodes if isinstance(node, ast.ImportFrom)}
+    for name in sorted(wanted):
+        top = name.partition(".")[0]
+        if name.startswith(".") or (top not in _OURS and _lies_beside(path, top)):
+            raise InputError(
+                f"the plug-in {path} imports {name}, which lies beside it and which its digest would not cover: put it "
+                "into the same file, or make a package with entry points of both."
+            )
+
+
+def _lies_beside(path: Path, top: str) -> bool:
+    """Whether this module would come from the plug-in's folder. Finding it does not run it."""
+    if not (path.with_name(f"{top}.py").exists() or path.with_name(top).is_dir()):
+        return False
+    try:
+        spec = importlib.util.find_spec(top)
+    except ValueError:
+        spec = None
+    if spec is None:
+        return True
+    places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]
+    return any(Path(place).resolve().is_relative_to(path.parent.resolve()) for place in places)
 
 
 def _installed(name: str) -> _Source:

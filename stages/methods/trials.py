@@ -41,6 +41,29 @@ def check_first_weights(module: nn.Module, again: nn.Module) -> None:
             )
 
 
+def check_repeats(module: nn.Module, shape: InputShape) -> None:
+    """The same images have the same logits once more: else nothing that is made with the network could be replayed."""
+    images, _ = _blank(module, shape)
+    images += torch.linspace(-1, 1, images.numel()).view_as(images)
+    for mode in (False, True):
+        module.train(mode)
+        found = []
+        for _ in range(2):
+            set_dropout_generator(module, _generator(module))
+            # Copies: what a call writes into a buffer is in a file, and no reason for other logits.
+            tensors = {
+                name: tensor.detach().clone() for name, tensor in (*module.named_parameters(), *module.named_buffers())
+            }
+            with torch.no_grad(), _explained():
+                found.append(called(module, tensors, images))
+        set_dropout_generator(module, None)
+        if not torch.equal(*found):
+            raise ValueError(
+                "the same images have other logits when it is called again, and nothing could be replayed: draw from "
+                "nn.Dropout layers alone, and keep what changes from call to call in a buffer, which files hold"
+            )
+
+
 def try_training(module: nn.Module, shape: InputShape) -> None:
     """Every trained parameter has a gradient: without one, nothing that is sent or matched would be defined."""
     images, labels = _blank(module, shape)
@@ -56,6 +79,10 @@ def try_training(module: nn.Module, shape: InputShape) -> None:
         )
     set_dropout_generator(module, None)
     for name, slope in zip(named, found, strict=True):
+        if slope is not None and slope.layout != torch.strided:
+            raise ValueError(
+                f"the gradient of {name} is {slope.layout}, which no method adds up: leave out sparse=True"
+            )
         if slope is None:
             raise ValueError(f"the parameter {name} has no effect on the logits: leave it out, or give --freeze {name}")
 
@@ -84,6 +111,7 @@ def try_example_gradients(module: nn.Module, shape: InputShape, *, training: boo
 
 def _refuse_changing(module: nn.Module, images: Tensor) -> None:
     """Under differential privacy no buffer may change with the images: it would leave without noise."""
+    _refuse_writing(module, images + 0.5)
     before = {name: (buffer, buffer.clone()) for name, buffer in module.named_buffers()}
     with torch.no_grad(), _explained():
         module(images + 0.5)
@@ -93,6 +121,25 @@ def _refuse_changing(module: nn.Module, images: Tensor) -> None:
             raise ValueError(
                 f"its buffer {name} changes when images are seen, and would leave without noise: "
                 f"keep no state, or give --freeze {name}"
+            )
+
+
+def _refuse_writing(module: nn.Module, images: Tensor) -> None:
+    """What is handed in as weights stays as it is: a call that writes into them would go by the images it sees.
+
+    Tried on weights a thousand times as large, as most that is written is a bound of a norm. An operation that writes
+    what was there already counts too.
+    """
+    weights = {name: 1000 * weight.detach() for name, weight in module.named_parameters()}
+    tensors = weights | {name: buffer.clone() for name, buffer in module.named_buffers()}
+    versions = {name: weight._version for name, weight in weights.items()}
+    with torch.no_grad(), _explained():
+        called(module, tensors, images)
+    for name, weight in module.named_parameters():
+        if weights[name]._version != versions[name] or not torch.equal(weights[name], 1000 * weight.detach()):
+            raise ValueError(
+                f"it writes into its weight {name} when images are seen, and by them (as an embedding with max_norm "
+                "does): bound a copy of it, or its gradient"
             )
 
 
@@ -110,9 +157,11 @@ def refuse_mixing(module: nn.Module) -> None:
 def try_matching_gradients(module: nn.Module, shape: InputShape) -> None:
     """FedLAP: the gradient of the weights, differentiated by the images."""
     images, labels = _blank(module, shape)
+    weights = start_weights(module)  # in evaluation
+    _refuse_writing(module, images)
     images.requires_grad_()
     with _explained():
-        found = gradient(module, start_weights(module), LabelledSet(images, labels), graph=True)
+        found = gradient(module, weights, LabelledSet(images, labels), graph=True)
         _by_images(found.values(), images)
 
 
@@ -122,6 +171,8 @@ def try_proxy(module: nn.Module, shape: InputShape, *, images_move: bool) -> Non
     images.requires_grad_(images_move)
     with _explained():
         logits, leaves = traced(module, images)
+    _refuse_writing(module, images.detach())  # in the mode that `traced` leaves it in
+    with _explained():
         residuals = torch.zeros_like(logits, requires_grad=True)
         found = torch.autograd.grad(logits, leaves, residuals, create_graph=True)
         _by_images(found, images if images_move else residuals)
@@ -137,9 +188,11 @@ def try_matching_features(module: nn.Module, shape: InputShape) -> Net:
     from stages.methods.feddm import embedded
 
     images, _ = _blank(module, shape)
+    weights = start_weights(module)  # in evaluation
+    _refuse_writing(module, images)
     images.requires_grad_()
     with _explained():
-        _by_images([embedded(module, start_weights(module), images)], images)
+        _by_images([embedded(module, weights, images)], images)
     return module
 
 
@@ -187,7 +240,7 @@ def _generator(module: nn.Module) -> torch.Generator:
 # What torch says, and what it means for the network's author.
 _MEANT = (
     (
-        r"derivative for aten::(\w+?)(?:_backward)? is not implemented",
+        r"derivative for '?(?:aten::)?(\w+?)(?:_backward)?'? is not implemented",
         "torch cannot differentiate {} twice, which this method needs: use another layer in its place",
     ),
     (
@@ -197,6 +250,15 @@ _MEANT = (
     (
         r"(not have been used in the graph|does not require grad)",
         "no gradient reaches the pixels, which this method moves: the network may not look them up or round them",
+    ),
+    (
+        r"setup_context",
+        "per-example gradients need an autograd.Function that has `setup_context` and `generate_vmap_rule = True`",
+    ),
+    (
+        r"escaped from inside",
+        "per-example gradients need a forward pass that is run once and keeps no tensor: without activation "
+        "checkpointing, and with nothing stored on the module",
     ),
     (
         r"vmap",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import re
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -12,8 +15,8 @@ from stages.nets.dropout import Dropout
 from stages.nets.params import InputShape
 from stages.nets.state import file_tensors
 
-# What files hold of a network.
-_KEPT = {torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8}
+# What files hold of a network (`weight_dtypes` of a model in artifacts/kinds.py).
+_KEPT = {torch.float32, torch.int64}
 _NAME = re.compile(r"(?!__metadata__$)[ -~]{1,200}")
 # How many leading dimensions have a draw of their own; all of them where it is None.
 _DROPOUTS: dict[type[nn.Module], int | None] = {nn.Dropout: None, nn.Dropout1d: 2, nn.Dropout2d: 2, nn.Dropout3d: 2}
@@ -34,9 +37,8 @@ def adopt(module: nn.Module, shape: InputShape) -> nn.Module:
     for name, tensor in file_tensors(module).items():
         if tensor.dtype not in _KEPT:
             kind = str(tensor.dtype).removeprefix("torch.")
-            raise ValueError(
-                f"its tensor {name} is {kind}, which files do not hold: make it float32, or not persistent"
-            )
+            remedy = "float32, or int64, or persistent=False" if name in dict(module.named_buffers()) else "float32"
+            raise ValueError(f"its tensor {name} is {kind}, which files do not hold: make it {remedy}")
         if tensor.numel() == 0:
             raise ValueError(f"its tensor {name} is empty: leave it out")
         if not _NAME.fullmatch(name):
@@ -80,6 +82,25 @@ def _replaced(layer: nn.Module) -> nn.Module | None:
     return None
 
 
+def _refuse_draws(of_torch: Tensor, of_numpy: Any, of_python: Any) -> None:
+    """Refuse a network that drew from a global generator since these were their states, which are put back."""
+    _, words, *rest = np.random.get_state(legacy=True)
+    drawn = {
+        "torch": not torch.equal(of_torch, torch.get_rng_state()),
+        "numpy": list(of_numpy[2:]) != rest or not np.array_equal(of_numpy[1], words),
+        "Python": of_python != random.getstate(),
+    }
+    torch.set_rng_state(of_torch)
+    np.random.set_state(of_numpy)
+    random.setstate(of_python)
+    for library, has_drawn in drawn.items():
+        if has_drawn:
+            raise ValueError(
+                f"the network draws from {library}'s global random state when it is called, and could not be replayed: "
+                "use nn.Dropout layers, not F.dropout or the dropout option of an attention or recurrent layer"
+            )
+
+
 def try_forward(module: nn.Module, shape: InputShape) -> None:
     """Two images, in training, and one, in evaluation. Raises `ValueError`, with the remedy, where it is unfit."""
     count = 2 * shape.channels * shape.height * shape.width
@@ -87,7 +108,7 @@ def try_forward(module: nn.Module, shape: InputShape) -> None:
     given = images.clone()
     generator = torch.Generator().manual_seed(0)
     dropouts = [layer for layer in module.modules() if isinstance(layer, Dropout)]
-    before, was_training = torch.get_rng_state(), module.training
+    before, was_training = (torch.get_rng_state(), np.random.get_state(legacy=True), random.getstate()), module.training
     for layer in dropouts:
         layer.generator = generator
     try:
@@ -96,9 +117,7 @@ def try_forward(module: nn.Module, shape: InputShape) -> None:
     except (RuntimeError, TypeError, IndexError, AssertionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         wanted = f"{shape.channels}×{shape.height}×{shape.width}"
-        odd = [n for n, w in module.named_parameters() if w.is_floating_point() and w.dtype != images.dtype]
-        remedy = f". Its parameter {odd[0]} is not of the type of the images: make it float32" if odd else ""
-        raise ValueError(f"the network does not take two images of {wanted}: {reason.rstrip('.')}{remedy}") from error
+        raise ValueError(f"the network does not take two images of {wanted}: {reason.rstrip('.')}") from error
     finally:
         module.train(was_training)
         for layer in dropouts:
@@ -112,12 +131,7 @@ def try_forward(module: nn.Module, shape: InputShape) -> None:
             raise ValueError(f"its logits for {word} with pixels from -1 to 1 are not finite before any training")
     if not torch.equal(images, given):
         raise ValueError("the network writes into the images that it is given: let it work on a copy")
-    if not torch.equal(before, torch.get_rng_state()):
-        torch.set_rng_state(before)
-        raise ValueError(
-            "the network draws from torch's global random state when it is called, and could not be replayed: use "
-            "nn.Dropout layers, not F.dropout or the dropout option of an attention or recurrent layer"
-        )
+    _refuse_draws(*before)
 
 
 def _logits(module: nn.Module, images: Tensor) -> Tensor:

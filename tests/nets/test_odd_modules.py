@@ -108,10 +108,11 @@ def raising(error):
             changed(lambda self, x: Plain.forward(self, x if self.training else nn.functional.dropout(x, 0.5))),
             "draws from torch's global random state",
         ),
-        (
-            lambda: Plain().double(),
-            "dtype.*[^.]. Its parameter first.weight is not of the type of the images: make it float32",
-        ),
+        (lambda: Plain().double(), "tensor first.weight is float64, which files do not hold: make it float32$"),
+        (with_tensor("odd", torch.ones(2, dtype=torch.float64)), "odd is float64.*, or int64, or persistent=False$"),
+        (with_tensor("odd", torch.ones(2, dtype=torch.bool)), "tensor odd is bool, which files do not hold"),
+        (changed(lambda self, x: Plain.forward(self, x) * np.random.rand()), "draws from numpy's global random state"),
+        (changed(lambda self, x: Plain.forward(self, x) * random.random()), "draws from Python's global random state"),
         (
             lambda: nn.Sequential(nn.Flatten(), torch.jit.script(nn.Linear(16, 3))),
             "return the one that it was made from",

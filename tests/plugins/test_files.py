@@ -193,6 +193,34 @@ def test_a_name_that_files_cannot_state_is_refused(fedsynth, network_source, tmp
     assert code == 3 and "Rename it" in err
 
 
+@pytest.mark.parametrize(
+    ("line", "beside", "named"),
+    [
+        ("import helper", "helper.py", "helper"),
+        ("from helper.parts import x", "helper/parts.py", "helper.parts"),
+        ("def late():\n    from helper import x", "helper.py", "helper"),
+        ("from .helper import x", "helper.py", ".helper"),
+    ],
+)
+@pytest.mark.parametrize("is_found", [True, False])
+def test_what_lies_beside_it_is_not_imported(line, beside, named, is_found, fedsynth, plugin, monkeypatch):
+    """A digest of one file says nothing of another, which might change between two rounds."""
+    other = plugin.parent / beside
+    other.parent.mkdir(exist_ok=True)
+    other.write_text("x = 1\n")
+    if is_found:
+        monkeypatch.syspath_prepend(str(plugin.parent))
+    plugin.write_text(f"{plugin.read_text()}\n{line}\n")
+    code, _, err = fedsynth("init-model", "--plugin", plugin, "--help")
+    assert code == 3 and f"imports {named}, which lies beside it" in err and "entry points" in err
+
+
+def test_a_folder_of_a_librarys_name_beside_it_is_no_reason(fedsynth, plugin):
+    plugin.with_name("torch").mkdir()
+    plugin.with_name("stages").mkdir()
+    assert fedsynth("init-model", "--plugin", plugin, "--help")[0] == 0
+
+
 def test_the_same_file_twice_is_one(fedsynth, plugin, monkeypatch):
     monkeypatch.setenv("FEDSYNTH_PLUGINS", str(plugin))
     assert fedsynth("init-model", "--plugin", plugin, "--help")[0] == 0
