@@ -23,7 +23,7 @@ from artifacts.identity.keys import Key
 from artifacts.writing import atomic
 
 SWITCH = "FEDSYNTH_REMEMBER"
-_FOLDER = "fedsynth/heads"
+_FOLDER = "fedsynth"
 _SCHEMA = "fedsynth.head/1"
 _FIELDS = {"schema": str, "ledger": str, "entries": int, "second": str, "head": str}
 # The first entry names the key alone; by the second the ledgers of one key differ.
@@ -70,10 +70,15 @@ def paused() -> Iterator[None]:
         _paused = before
 
 
-def folder() -> Path:
-    """Where heads are remembered: the user's own state, not that of a federation."""
+def state() -> Path:
+    """The user's own state, not that of a federation."""
     given = os.environ.get("XDG_STATE_HOME", "")
     return (Path(given) if given.startswith("/") else Path("~/.local/state").expanduser()) / _FOLDER
+
+
+def folder() -> Path:
+    """Where heads are remembered."""
+    return state() / "heads"
 
 
 def known(key: Key, where: Path | None = None) -> list[Remembered]:
@@ -106,7 +111,7 @@ def read(path: Path) -> Remembered:
 
 def note(key: Key, ledger: Path, heads: Sequence[str]) -> None:
     """Remember the ledger, whose head after 0, 1, 2 … entries was one of `heads`. The first entry costs nothing."""
-    if _is_off(key) or len(heads) <= _SECOND:
+    if is_off(key) or len(heads) <= _SECOND:
         return
     there = str(ledger.resolve())
     fields = {
@@ -114,10 +119,17 @@ def note(key: Key, ledger: Path, heads: Sequence[str]) -> None:
     }  # fmt: skip
     mine = _folder_of(key, None)
     path = mine / f"{hashlib.sha256(os.fsencode(there)).hexdigest()}.json"
+    with explained(path):
+        atomic.make_folder(mine, mode=0o700)
+        atomic.write(path, [(canonical_json(fields) + "\n").encode()], force=True, custody="private", mode=0o600)
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """What cannot be written there is an `InputError` that says what it is for, and how to do without it."""
     try:
         with atomic.explained(path):
-            atomic.make_folder(mine, mode=0o700)
-        atomic.write(path, [(canonical_json(fields) + "\n").encode()], force=True, custody="private", mode=0o600)
+            yield
     except (InputError, OSError) as error:
         raise InputError(
             f"{error} There the last head of the spend ledger is remembered, outside the client's folder. Set "
@@ -127,7 +139,7 @@ def note(key: Key, ledger: Path, heads: Sequence[str]) -> None:
 
 def check(key: Key, ledger: Path, heads: Sequence[str], where: Path | None = None) -> None:
     """Refuse a ledger that does not go on from what is remembered of it, here or in the folder `where`."""
-    if where is None and _is_off(key):
+    if where is None and is_off(key):
         return
     for one in known(key, where):
         is_it = one.ledger == str(ledger.resolve()) or one.second in heads[_SECOND : _SECOND + 1]
@@ -135,7 +147,8 @@ def check(key: Key, ledger: Path, heads: Sequence[str], where: Path | None = Non
             raise PutBackError(one, ledger, len(heads) - 1)
 
 
-def _is_off(key: Key) -> bool:
+def is_off(key: Key) -> bool:
+    """Whether nothing is to be remembered: of a simulation, in a replay, or as the user wants it."""
     said = os.environ.get(SWITCH, "on")
     if said not in ("on", "off"):
         raise InputError(f"{SWITCH} is {said!r}: it is «on», which it also is when it is not set, or «off».")

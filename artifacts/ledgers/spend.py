@@ -18,7 +18,7 @@ from typing import Any
 from artifacts.digests import is_sha256
 from artifacts.errors import InputError, VerificationError
 from artifacts.identity.keys import Key
-from artifacts.ledgers import chain, remembered
+from artifacts.ledgers import chain, charged_data, remembered
 from artifacts.ledgers.chain import Lines, LockedChain
 
 _NAME = "spend.jsonl"
@@ -145,6 +145,10 @@ class SpendLedger:
             or (any_key and fields["entry"] == "reserved" and fields["context"] == context)
             for fields in self._entries
         )
+
+    def claim(self, datasets: Sequence[str]) -> None:
+        """Refuse datasets, by their digests, that belong to another ledger; from now on they belong to this one."""
+        charged_data.claim(self._secret, self._path, _heads(self._log.read())[1], datasets)
 
     def reserve(self, *, stage: str, context: str, data: Sequence[str], events: Sequence[Mapping[str, Any]]) -> None:
         self._append(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from artifacts.errors import BudgetError, InputError, UsageError
+from artifacts.formats import Format, format_named
 from artifacts.formats.plain_data import read_mapping
 from artifacts.identity import keys
 from artifacts.identity.keys import Key
@@ -91,7 +92,8 @@ def reserve(
     """Charge the events, or refuse. `data` are the digests of the private inputs, `beside` their paths.
 
     Ledger and budget are those of the data: in the folder of the inputs, whatever key is used, and only where there
-    are none beside the key. A key that the data's ledger does not know is refused (privacy contract, rule 29).
+    are none beside the key. A key that the data's ledger does not know is refused, and so is a copy of a dataset that
+    belongs to another ledger (privacy contract, rule 29).
 
     The very same computation, charged before, is free: it can only give the same bytes again. `draw` names the secret
     sample behind the events, if other computations can have the same. Its coins amplify one release, the first: who is
@@ -102,7 +104,7 @@ def reserve(
     if federation:
         context = {**context, "federation": federation}
         events = [dataclasses.replace(event, federation=federation) for event in events]
-    digest = context_digest(context).hex()
+    digest, own = context_digest(context).hex(), _own_datasets(beside)
     budget = read_budget(home.with_name(BUDGET))
     with spend.locked(ledger, secret) as book:
         marks = [_mark(draw), _mark(f"{draw} {digest}")] if draw is not None else []
@@ -110,12 +112,25 @@ def reserve(
         if marks and book.has(marks[0], any_key=True) and not book.has(marks[1]):
             events = [unsampled(event) for event in events]
         if not book.has(digest):
+            book.claim(own)
             if budget is not None:
                 _check(budget, book.charged(), events, ledger)
             _enter_draw(book, marks)
             planned = [dataclasses.replace(event, id=PLANNED_ID).to_json() for event in events]
             book.reserve(stage=str(context["stage"]), context=digest, data=data, events=planned)
     return Spending(secret, ledger, context, tuple(events), federation)
+
+
+def _own_datasets(inputs: Sequence[Path]) -> list[str]:
+    """The digests of the client's own datasets among its inputs. What was dealt out to several is nobody's own."""
+    datasets = [path for path in inputs if format_named(path.name) is Format.DATASET]
+    if not datasets:
+        return []
+
+    from stages.data.dataset_images import describe_dataset  # with pyarrow, for which the server has no use here
+
+    described = [describe_dataset(path) for path in datasets]
+    return [dataset.sha256 for dataset in described if dataset.metadata.custody == "private"]
 
 
 def _federation(home: Path) -> str:

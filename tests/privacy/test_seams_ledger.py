@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from artifacts.identity import keys
 from artifacts.ledgers import spend
 from artifacts.places import Place
 from stages.audit.budget import SpendBook
-from stages.data.dataset_images import joined, joined_once, load_dataset
+from stages.data.dataset_images import joined, joined_once, load_dataset, save_dataset
 from stages.encode import encode
 from stages.keygen import settle
 from stages.methods import private_local_training
@@ -52,6 +54,42 @@ def test_a_link_to_the_data_leads_to_its_ledger(client, other_key, tmp_path):
     link.symlink_to(client.data)
     with pytest.raises(UsageError, match="two ledgers"):
         client.train(data=[link], key=other_key)
+
+
+@pytest.mark.parametrize("charged", [True, False])
+@pytest.mark.parametrize("way", [shutil.copy, os.link])
+def test_a_copy_of_the_data_beside_another_key_belongs_to_its_ledger(client, other_key, charged, way):
+    """The attack: a copy, or a hard link, had a ledger of its own beside it, and no budget."""
+    settle(client.private("client.key"), keys.generate(), force=True)
+    if charged:
+        client.train()
+    client.private("budget.yaml").write_text(BUDGET)
+    with pytest.raises(BudgetError):
+        client.train(seed=4)
+    copy = other_key.with_name("data.parquet")
+    way(client.data, copy)
+    with pytest.raises(UsageError, match="belong to the spend ledger"):
+        client.train(data=[copy], key=other_key)
+    assert spend.read_charged(spend.beside(other_key)) == []
+
+
+def test_a_moved_folder_has_its_own_ledger(client, tmp_path):
+    settle(client.private("client.key"), keys.generate(), force=True)
+    client.train()
+    private = client.base.rename(tmp_path / "moved") / "private"
+    client.train(data=[private / "data.parquet"], key=private / "client.key", seed=4)
+    assert len(spend.read_charged(private / "spend.jsonl")) == 2
+
+
+def test_what_was_dealt_out_to_several_belongs_to_nobody(client, other_key):
+    settle(client.private("client.key"), keys.generate(), force=True)
+    dealt = client.base.parent.parent / "server/outbox/dealt.parquet"
+    found = load_dataset(client.data)
+    save_dataset(dealt, found.content, dataclasses.replace(found.metadata, custody="downlink", client=None))
+    client.train(data=[client.data, dealt])
+    copy = other_key.with_name("own.parquet")
+    save_dataset(copy, found.content.take(np.arange(20)), found.metadata)
+    client.train(data=[copy, dealt], key=other_key)
 
 
 @pytest.mark.parametrize("method", ["delta", "quantised", "topk", "lowrank", "public-images", "tofu"])
