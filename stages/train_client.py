@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from artifacts.errors import InputError, UsageError
 from artifacts.formats import any_file, tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
@@ -213,8 +215,15 @@ def _round(
             [*(dataset.metadata for dataset in described), *(source.metadata for source in files)],
         )
         private = PrivateRound.begin(params, about, key_of(out, key), earlier, data)
-    datasets = load_described(data, described, blank=private is not None)
+    is_silent = private is not None or params.covered_as is not None
+    datasets = load_described(data, described, blank=is_silent)
     images, labels, units = (*joined(datasets), None) if private is None else joined_for(datasets, private.params.unit)
+    sizes = [len(dataset.content) for dataset in datasets]
+    if not len(labels) and not is_silent:
+        raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
+    if nobody := private is None and not len(labels):
+        # A black image in place of none; of the training with it nothing leaves.
+        images, labels, sizes = np.zeros((1, *images.shape[1:]), np.uint8), np.zeros(1, np.int64), [1]
     pixels, classes = DeviceImages(images, where), torch.from_numpy(labels).to(where)
 
     def generator(of: str, home: torch.device) -> torch.Generator:
@@ -225,9 +234,7 @@ def _round(
     if private is not None:
         total, steps = private.steps, private.gradients(module, pixels, classes, units)
     else:
-        if not len(labels):
-            raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
-        total = params.num_steps([len(dataset.content) for dataset in datasets])
+        total = params.num_steps(sizes)
         size = params.num_in_batch(len(labels))
         rows = batches(size, len(labels), total, generator("batches", torch.device("cpu")), where)
         if params.together is not None:
@@ -252,13 +259,11 @@ def _round(
 
     result = yield _Training(module, params, round, alone, task, filled)
     if private is None:
-        if not _is_finite(result.update, result.state):
+        if nobody or not _is_finite(result.update, result.state):
             result = _unmoved(result, mine)
         events, disclosed = of_others([dataset.metadata for dataset in described])
-        about = replace(
-            about, counts={"num_examples": len(labels), "local_steps": result.num_steps}, privacy=events,
-            disclosures=disclosed,
-        )  # fmt: skip
+        counts = {"num_examples": 0 if nobody else len(labels), "local_steps": result.num_steps}
+        about = replace(about, counts=counts, privacy=events, disclosures=disclosed)
     else:
         # Noise covers the gradients of parameters; of a buffer nothing leaves, whatever a network did with it.
         covered = trained(module)

@@ -26,6 +26,14 @@ from stages.run_folder.files import (
 )
 
 
+def _is_covered_later(recipe: Recipe) -> bool:
+    """Whether noise for whole clients, or masks, cover what an update tells: a refusal to train would tell it."""
+    if any(recipe.section("train-client").get(name) is not None for name in ("noise_multiplier", "target_epsilon")):
+        return False
+    in_shares = recipe.section("encode").get("noise_multiplier") is not None
+    return recipe.secure or in_shares or recipe.section("aggregate").get("rule") == "dp-mean"
+
+
 def client_steps(
     recipe: Recipe, client: str, round: int, last: int | None, data: Sequence[str], seed: int
 ) -> list[Step]:
@@ -49,7 +57,7 @@ def client_steps(
             needs=tuple(states.values()),
             out=update,
             also_writes=tuple(new_state.values()),
-            params=recipe.section("train-client"),
+            params=recipe.section("train-client") | ({"covered_as": "client"} if _is_covered_later(recipe) else {}),
             options={"seed": seed, **states, **new_state},
         ),
     ]

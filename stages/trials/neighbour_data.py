@@ -44,12 +44,12 @@ def changes_for(units: Sequence[str], *, hides_who: bool) -> list[Change]:
     ]
     if "person" in units:
         found.append(Change(name="one person more, with several records", before=_as_it_is, after=_one_person_more))
+    found += [
+        Change(name="an image that cannot be decoded", before=_as_it_is, after=_undecodable),
+        Change(name="no records at all", before=_as_it_is, after=_nobody),
+    ]
     if {"record", "person"} & {*units}:
-        found += [
-            Change(name="an image that cannot be decoded", before=_as_it_is, after=_undecodable),
-            Change(name="no records at all", before=_as_it_is, after=_nobody),
-            Change(name="a gradient that is not finite", before=_nobody, after=_only_one, crafted="both"),
-        ]
+        found.append(Change(name="a gradient that is not finite", before=_nobody, after=_only_one, crafted="both"))
     if "client" in units:
         found.append(Change(name="an update that is not finite", before=_as_it_is, after=_as_it_is, crafted="second"))
         if hides_who:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ class World:
     def take(self, step: Step) -> Outcome:
         """Perform a step; its mechanism releases noise of a fixed stream alone."""
         said, code = io.StringIO(), 0
-        with contextlib.redirect_stderr(said), noise_alone(_stream(step.out)):
+        with contextlib.redirect_stderr(said), _noted(said), noise_alone(_stream(step.out)):
             try:
                 perform(step, self.root)
                 if self.crafted and step.out == model_file(0):
@@ -93,6 +94,17 @@ class World:
                 code = error.exit_code
                 said.write(str(error))
         return Outcome(code, said.getvalue().replace(str(self.root), ""))
+
+
+@contextlib.contextmanager
+def _noted(said: io.StringIO) -> Iterator[None]:
+    """What stages log goes there: the command line's own handler writes to a terminal that it found before."""
+    log, handler = logging.getLogger("fedsynth"), logging.StreamHandler(said)
+    before, log.handlers, log.propagate = (log.handlers, log.propagate), [handler], False
+    try:
+        yield
+    finally:
+        log.handlers, log.propagate = before
 
 
 def prepared(recipe: Recipe, folder: Path, seed: int) -> Trial:

@@ -127,6 +127,10 @@ class Outgoing:
         change = tensors_file.read(source, kind=kind)
         _check_belongs(start, change, name)
         if change.metadata.counts.get("local_steps") == 0 and not may_be_zeros:
+            if change.metadata.counts.get("num_examples") == 0:
+                raise InputError(
+                    f"{source} was trained on no images, and only noise or masks cover that: nothing leaves."
+                )
             raise InputError(
                 f"{source}: training diverged to values that are not finite, so that none of its steps counts. Lower "
                 "--learning-rate of train-client."

@@ -7,6 +7,7 @@ promise an ε.
 
 import io
 import json
+import logging
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +43,7 @@ RECORDS = [
     "no records at all", "a gradient that is not finite",
 ]  # fmt: skip
 PEOPLE = [*RECORDS[:3], "one person more, with several records", *RECORDS[3:]]
-CLIENTS = [*RECORDS[:3], "an update that is not finite", "one client less"]
+CLIENTS = [*RECORDS[:5], "an update that is not finite", "one client less"]
 
 
 SMALLEST = [word for setting in (*SOFTMAX, "partition.clients=1", "rounds=1") for word in ("--set", setting)]
@@ -83,6 +84,7 @@ PEOPLES = {
     "feddm-dp": [*MLP, *of_people("encode"), "encode.privacy_rounds=null"],
     "fedlap-dp": [*SOFTMAX, *of_people("encode"), "encode.privacy_rounds=null"],
     "fedssyn-dp": of_people("train-generator"),
+    "fedssyn-merf": of_people("train-generator"),
 }
 
 
@@ -141,6 +143,12 @@ def test_noise_in_shares_without_masks(tmp_path):
 
 
 @pytest.mark.slow
+def test_clients_that_are_trained_together(tmp_path):
+    found = compared("dp-fedavg", tmp_path, [*SOFTMAX[:1], "train-client.together=2"], 1)
+    assert (found.differences, found.neighbours) == ([], CLIENTS)
+
+
+@pytest.mark.slow
 def test_an_adaptive_clip(tmp_path):
     """The next clip depends on the clients by a noised count alone."""
     found = compared("dp-fedavg", tmp_path, [*SOFTMAX[:1], "encode.adaptive_clip=true"], 2)
@@ -162,6 +170,23 @@ def test_a_refusal_because_of_one_image_is_seen(fedsynth, monkeypatch):
     assert found["neighbours"] == RECORDS
     assert (code, difference["neighbour"]) == (5, "an image that cannot be decoded")
     assert "exit code 0" in difference["what"] and "exit code 3: /clients/00/private/data.parquet" in difference["what"]
+
+
+@pytest.mark.slow
+def test_a_line_in_a_log_because_of_one_image_is_seen(tmp_path, fedsynth, monkeypatch):
+    """Through the command line, whose own handler would show it on a terminal and nowhere else."""
+    whole = train_client_stage.load_described
+
+    def load(paths, described, **options):
+        datasets = whole(paths, described, **options)
+        logging.getLogger("fedsynth").warning("%d images", sum(len(dataset.content) for dataset in datasets))
+        return datasets
+
+    monkeypatch.setattr(train_client_stage, "load_described", load)
+    noise = [word for setting in NOISE for word in ("--set", setting)]
+    code, out, _ = fedsynth("audit", "--neighbours", "dp-sgd", *SMALLEST, *noise, "--json")
+    assert code == 5
+    assert {d["neighbour"] for d in json.loads(out)["differences"]} >= {"one record more", "no records at all"}
 
 
 @pytest.mark.slow

@@ -408,3 +408,30 @@ def test_an_image_that_cannot_be_decoded_is_black_under_noise(client, fedsynth, 
     first = words.index("--noise-multiplier")
     code, _, err = fedsynth(*words[:first], *words[first + 4 :], "--force")
     assert (code, "row 3" in err) == (3, True), err
+
+
+@pytest.mark.parametrize("wrong", ["damaged", "nobody"])
+@pytest.mark.parametrize("together", [[], ["--together", 2]])
+def test_nothing_in_the_data_makes_a_refusal_where_noise_for_clients_comes_later(client, fedsynth, wrong, together):
+    """A client that does not answer shows what is in its data to everyone who sees who answered."""
+    data, artifact = client.private(f"{wrong}.parquet"), dataset_file.read(client.data)
+    pngs = [png.as_py() for png in artifact.pngs]
+    pngs[3], kept = pngs[3][:20], slice(None) if wrong == "damaged" else slice(0)
+    dataset_file.write(data, pngs[kept], artifact.labels[kept], artifact.metadata)
+    update, out = client.private("later.safetensors"), client.base / "outbox/later.safetensors"
+    words = ["train-client", client.model, data, "--local-steps", 2, *together, "-o", update]
+    assert fedsynth(*words)[0] == 3
+    assert fedsynth(*words, "--covered-as", "client")[::2] == (0, "")
+    found = tensors_file.read(update)
+    assert any(tensor.any() for tensor in found.tensors.values()) == (wrong == "damaged")
+    encoding = ["encode", client.model, update, "-o", out]
+    if wrong == "nobody":
+        code, _, err = fedsynth(*encoding)
+        assert (code, "trained on no images" in err) == (3, True), err
+    code, _, err = fedsynth(*encoding, "--clip-norm", 1)
+    assert code == 0, err
+
+
+def test_noise_for_clients_that_comes_later_is_not_said_beside_noise_for_records(client, fedsynth):
+    words = private_stages(client.data, client.model)["records"]
+    assert fedsynth(*words, "--covered-as", "client")[0] == 2

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stages.methods.local_training import LocalAlgorithm
 
 LARGEST_PLAIN_RADIUS = 0.1  # of SAM, where it is not measured in units of the weights (Foret et al. 2021)
+_LATER = "Noise or masks for whole clients later"
 _SAM, _BLUR = "Flat minima (with any algorithm)", "Small updates (with any algorithm)"
 
 
@@ -73,9 +74,18 @@ class LocalTraining(RoundPrivacy, Effort, RateSchedule):
         unit="clients",
     )
 
+    covered_as: Literal["client"] | None = hyper(
+        None,
+        "client: what leaves is noised or masked as a whole later. Then nothing in the data makes a refusal, which "
+        "others would see: an image that cannot be decoded is black, and who has no images sends zeros.",
+        panel=_LATER,
+    )
+
     def check(self) -> None:
         super().check()
         self._check_together()
+        if self.covered_as is not None and self.is_private:
+            raise ValueError("--covered-as client is for noise that comes later: leave it out, or this noise")
         self.require(self.weight_decay >= 0, "weight_decay", "0 or more")
         self.require(self.sam_rho is None or self.sam_rho > 0, "sam_rho", "above 0, or absent to turn it off")
         if self.is_private:
