@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from artifacts import limits
-from artifacts.digests import sha256_file
 from artifacts.errors import FedsynthError
-from artifacts.formats import CONTENT, format_named, survey
+from artifacts.formats import CONTENT, format_named
 from artifacts.identity import keys
 from artifacts.identity.commitments import opens
 from artifacts.identity.keys import Key
@@ -22,7 +20,7 @@ from artifacts.kinds import KINDS
 from artifacts.ledgers import lineage
 from artifacts.metadata import InputRef
 from artifacts.places import Place, RunFolder
-from stages.report.sent_files import REPLACED, SentFile, metadata_of
+from stages.report.sent_files import REPLACED, SentFile, digest_of, metadata_of
 
 Side = Literal["private", "left", "server", "given"]
 
@@ -70,7 +68,7 @@ class LineageReader:
         self._files: dict[str, tuple[Path, str, Side]] = {}
         for path in sorted(run.public.iterdir()) if run.public.is_dir() else ():
             if path.is_file():
-                self._files[_digest(path)] = (path, "public", "given")
+                self._files[digest_of(path)] = (path, "public", "given")
         for who, files in sent.items():
             place = self._place(who)
             side: Side = "server" if place.is_server else "left"
@@ -145,7 +143,7 @@ class LineageReader:
         if who not in self._opened:
             place = self._place(who)
             files = sorted(place.private.iterdir()) if place.private.is_dir() else []
-            mine = {_digest(p): p for p in files if format_named(p) in CONTENT}
+            mine = {digest_of(p): p for p in files if format_named(p) in CONTENT}
             try:
                 key = keys.read(place.key) if place.key.exists() else None
             except FedsynthError:
@@ -155,16 +153,6 @@ class LineageReader:
         if reference.sha256 is not None:
             return mine.get(reference.sha256)
         return next((path for digest, path in mine.items() if key is not None and opens(key, reference, digest)), None)
-
-
-def _digest(path: Path) -> str:
-    """Of a file beyond the limits only if it is a whole artifact, which is known before it is read; else no digest."""
-    if path.stat().st_size <= limits.FILE.most:
-        return sha256_file(path)
-    try:
-        return survey(path)[0]
-    except FedsynthError:
-        return f"not read: {path}"
 
 
 def _is_signed(kind: str) -> bool:

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from artifacts.disclosures import DISCLOSURES
 from artifacts.errors import IncompleteError, InputError, UsageError
 from artifacts.kinds import Custody
-from artifacts.places import RunFolder
+from artifacts.places import SERVER, RunFolder
 from artifacts.publish import prepare
 from artifacts.writing import atomic
 from stages.audit import AuditReport, audit
@@ -81,8 +81,9 @@ def _context(
     recipe, metrics = read_recipe(run), read_metrics(run)
     secret = samples_secretly(run, recipe) and not private
     names = [name for name in run.client_names() if (run.clients / name / "outbox").is_dir()]
-    sent = {} if secret else {name: read_sent(run.client(name)) for name in names}
-    server = read_sent(run.server)
+    recorded = {one.name for one in audited.sent if one.role == "own"}
+    sent = {} if secret else {name: read_sent(run.client(name), has_ledger=name in recorded) for name in names}
+    server = read_sent(run.server, has_ledger=SERVER in recorded)
     left_out = []
     if secret:
         left_out.append("who took part, how many did, and what each sent: the ε holds only while that is secret")

@@ -11,8 +11,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from artifacts import limits
+from artifacts.digests import sha256_file
 from artifacts.errors import FedsynthError
-from artifacts.formats import describe
+from artifacts.formats import describe, survey
 from artifacts.kinds import KINDS
 from artifacts.ledgers import egress
 from artifacts.metadata import Metadata
@@ -27,7 +29,7 @@ _LONG = 40  # files of one participant; of a longer list, rounds that differ in 
 
 @dataclass(frozen=True)
 class SentFile:
-    """`status` is empty for a file that is in the outbox and in the ledger."""
+    """`status` is empty for a file that is in the outbox and, where there is one, in the ledger."""
 
     who: str
     file: str
@@ -55,8 +57,11 @@ class Row:
     status: str
 
 
-def read_sent(place: Place) -> list[SentFile]:
-    """By round and name. A ledger that cannot be read is the audit's to report; the outbox is listed all the same."""
+def read_sent(place: Place, *, has_ledger: bool = True) -> list[SentFile]:
+    """By round and name. A ledger that cannot be read is the audit's to report; the outbox is listed all the same.
+
+    `has_ledger` is false for what somebody else sent, and for an outbox alone: their ledger is elsewhere.
+    """
     try:
         recorded = egress.read(place.ledger).entries
     except FedsynthError:
@@ -74,17 +79,27 @@ def read_sent(place: Place) -> list[SentFile]:
     ]  # fmt: skip
     for name, path in present.items():
         if name not in newest:
-            found.append(_unrecorded(who, path))
+            found.append(_unrecorded(who, path, "not in the ledger" if has_ledger else ""))
     return sorted(found, key=lambda file: (file.round or 0, file.file))
 
 
-def _unrecorded(who: str, path: Path) -> SentFile:
+def _unrecorded(who: str, path: Path, status: str) -> SentFile:
     size = path.lstat().st_size
     metadata = metadata_of(path)
     if metadata is None:
-        return SentFile(who, path.name, "unreadable", None, size, (), (), False, "", "not in the ledger")
+        return SentFile(who, path.name, "unreadable", None, size, (), (), False, "", status)
     stated = metadata.disclosures, metadata.privacy, egress.was_picked(metadata)
-    return SentFile(who, path.name, metadata.kind, metadata.round, size, *stated, "", "not in the ledger")
+    return SentFile(who, path.name, metadata.kind, metadata.round, size, *stated, digest_of(path), status)
+
+
+def digest_of(path: Path) -> str:
+    """Of a file beyond the limits only if it is a whole artifact, which is known before it is read; else no digest."""
+    if path.stat().st_size <= limits.FILE.most:
+        return sha256_file(path)
+    try:
+        return survey(path)[0]
+    except FedsynthError:
+        return f"not read: {path}"
 
 
 def metadata_of(path: Path) -> Metadata | None:
