@@ -34,7 +34,7 @@ for name in $names; do
   fedsynth ingest "archives/clients/0$number/private/data.parquet" --like server/public/test.parquet -o "$private/data.parquet" -q
   fedsynth keygen -o "$private/client.key" -q
   fedsynth identity -o "$private/identity.json" -q
-  ssh-keygen -q -t ecdsa -b 384 -N "" -C "$name" -f "$private/node"
+  ssh-keygen -q -t ecdsa -b 384 -N "" -C "$name" -f "$private/node" && chmod go= "$private/node.pub"
   cp "$private/identity.json" "letters/$name.json" && cp "$private/node.pub" "letters/$name.pub"
   number=$((number + 1))
 done

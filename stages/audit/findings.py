@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from artifacts.errors import FedsynthError, IncompleteError, VerificationError
+from artifacts.kinds import KINDS
 from stages.audit.subjects import Role
 from stages.words import counted
 
@@ -32,6 +33,11 @@ CHECKS: dict[str, str] = {
     "replay": "inputs and keys give the same bytes again",
 }
 
+
+# Checks for which the records of a participant are needed: ledger, spend ledger, key and private files.
+_BY_RECORDS = frozenset({"chain", "ledger", "events", "budget", "secrets", "lineage", "anchor"})
+
+_SIGNED = frozenset(name for name, kind in KINDS.items() if kind.is_signed)
 
 # What a replay can come to, from best to worst.
 State = Literal[
@@ -233,7 +239,15 @@ class AuditReport:
         if found.get("unchecked"):
             needs = dict.fromkeys(f.what for f in self.findings if f.check == check and f.level == "unchecked")
             return f"not checked: needs {', '.join(needs)}"
-        return counted(found["note"], "note") if found.get("note") else "ok"
+        word = counted(found["note"], "note") if found.get("note") else "ok"
+        if check == "budget" and not any(s.budget for s in self.sent):
+            word = "none set"
+        if check == "envelopes" and not any(s.kinds & _SIGNED for s in self.sent) and not found.get("note"):
+            word = "unsigned"
+        own = [s.name for s in self.sent if s.role == "own"]
+        if check in _BY_RECORDS and 0 < len(own) < len(self.sent):
+            word = f"{word} for {' and '.join(own)} alone"
+        return word
 
     def totals(self) -> list[Total]:
         """What left the clients by kind and round; rounds in a row that are alike stand together."""

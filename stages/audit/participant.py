@@ -265,10 +265,10 @@ def _say_what_is_missing(snapshot: Snapshot, given: Given | None, result: AuditR
     if subject.role == "alone":
         for check in ("chain", "ledger", "anchor"):
             result.needs(check, subject.base, f"the ledger of {subject.name}")
-        result.needs("lineage", subject.base, f"the key and the private files of {subject.name}")
-        if any(one.metadata.privacy for one in snapshot.seen):
-            for check in ("events", "budget"):
-                result.needs(check, subject.base, f"the spend ledger of {subject.name}")
+        for check in ("secrets", "lineage"):
+            result.needs(check, subject.base, f"the key and the private files of {subject.name}")
+        for check in ("events", "budget") if any(one.metadata.privacy for one in snapshot.seen) else ("budget",):
+            result.needs(check, subject.base, f"the spend ledger of {subject.name}")
     named = any(reference.sha256 for one in snapshot.seen for reference in one.metadata.inputs if one.envelopes is None)
     if given is None and named:
         others = "what the clients sent" if subject.is_server else "what the server sent (--received)"
@@ -333,7 +333,7 @@ def _key(snapshot: Snapshot, result: AuditReport) -> Key | None:
             committed = any(reference.commitment for about in metadata for reference in about.inputs)
             # A server without a key adds no noise of its own: the events of its models are those of the messages.
             claimed = not snapshot.subject.is_server and any(about.privacy for about in metadata)
-            for check, asked in (("lineage", committed), ("events", claimed)):
+            for check, asked in (("secrets", committed), ("lineage", committed), ("events", claimed)):
                 if asked:
                     result.needs(check, snapshot.place.base, f"the key of {snapshot.subject.name}")
     elif snapshot.key is not None:

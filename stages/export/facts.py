@@ -18,7 +18,7 @@ from artifacts.formats import any_file
 from artifacts.formats.any_file import Whole
 from artifacts.ledgers import egress
 from artifacts.metadata import Metadata
-from artifacts.places import Place, RunFolder
+from artifacts.places import SERVER, Place, RunFolder
 from stages.account import account
 from stages.audit import AuditReport
 from stages.execution.progress import Summary
@@ -72,6 +72,9 @@ class Facts:
         assert self.said.delta is not None  # a document that asks for it needs it
         found = account([self.run.root if self.run is not None else self.path], delta=self.said.delta)
         rows, totals = found["clients"], found["across_clients"]
+        if self.run is not None and SERVER not in self.recorded:
+            # Of the models, which are what others than the server see, a client has some.
+            totals = [{k: v for k, v in total.items() if k != "trusting_the_server"} for total in totals]
         if self.secret:
             # The others depend on how often a client took part.
             rows = [row for row in rows if row["client"] == "server"]
@@ -93,6 +96,11 @@ class Facts:
         return {who: place for who, place in (clients | {"server": self.run.server}).items() if place.outbox.is_dir()}
 
     @cached_property
+    def recorded(self) -> set[str]:
+        """Whose ledger, gate, policy and budget are here: what others sent to the owner of a home is without theirs."""
+        return {one.name for one in self.audited.sent if one.role == "own"} if self.audited is not None else set()
+
+    @cached_property
     def sent(self) -> dict[str, list[SentFile]]:
         """What left each of them; of a single file, that one."""
         if self.run is None:
@@ -103,7 +111,7 @@ class Facts:
                 who, self.path.name, metadata.kind, metadata.round, self.file.size, *stated, self.file.sha256
             )
             return {who: [one]}
-        return {who: read_sent(place) for who, place in self.places.items()}
+        return {who: read_sent(place, has_ledger=who in self.recorded) for who, place in self.places.items()}
 
     @property
     def files(self) -> list[SentFile]:

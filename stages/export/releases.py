@@ -19,9 +19,14 @@ _EVENT = (
     "shares",
 )  # fmt: skip
 
+_ELSEWHERE = "not known: its records are not here"
 
-def rules(place: Place) -> dict[str, Any]:
+
+def rules(facts: Facts, who: str) -> dict[str, Any]:
     """The policy and the budget of a participant as they are now, with what could not be read said."""
+    if who not in facts.recorded:
+        return {"gate": _ELSEWHERE, "policy": _ELSEWHERE, "budget": _ELSEWHERE}
+    place = facts.places[who]
     found: dict[str, Any] = {"gate": "none: what a stage sends leaves at once", "policy": None, "budget": None}
     if os.path.lexists(place.policy):
         found["gate"] = "everything waits until a rule or a person releases it"

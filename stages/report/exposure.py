@@ -6,7 +6,7 @@ The first never replaces the second: a folder in perfect order may hold files th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from artifacts.errors import IncompleteError
@@ -17,6 +17,8 @@ _INFINITE = (
     "on the data left without noise. This is so for every method without differential privacy."
 )
 
+_WHOLE = "Every file is recorded, and is the very file that was recorded."
+
 
 def records(audited: AuditReport) -> dict[str, str]:
     """Whether everything that left is recorded, whole and countersigned."""
@@ -24,22 +26,49 @@ def records(audited: AuditReport) -> dict[str, str]:
         return {
             "word": "wrong",
             "sentence": "At least one file or record is not what it should be.",
+            "open": "",
             "decide": "Say no, keep the folder as it is, and ask about each failure below.",
         }
     if isinstance(audited.error, IncompleteError):
         return {
             "word": "incomplete",
             "sentence": "Nothing that was looked at is wrong, but not everything could be checked.",
+            "open": "",
             "decide": "Ask for what is named below, then audit again. Until then this is no yes.",
         }
-    anchored = "The server countersigned the list, so that it cannot have been rewritten since."
-    if not audited.anchored:
-        anchored = "Nobody countersigned all of the list: a list that was rewritten as a whole would not be noticed."
+    if not any(one.role == "own" and not one.is_server for one in audited.sent):
+        sentence = (
+            "Every file that the server sent is recorded, and is the very file that was recorded. What the clients "
+            "sent is whole; their own records are with them, and were not looked at."
+        )
+    elif audited.anchored:
+        sentence = f"{_WHOLE} The server countersigned the list, so that it cannot have been rewritten since."
+    else:
+        sentence = (
+            f"{_WHOLE} Nobody countersigned all of the list: a list that was rewritten as a whole would not be noticed."
+        )
     return {
         "word": "complete",
-        "sentence": f"Every file is recorded, and is the very file that was recorded. {anchored}",
+        "sentence": sentence,
+        "open": " ".join(_not_looked_at(audited)),
         "decide": "The records are no reason to say no. Whether the files may leave, the exposure decides.",
     }
+
+
+def _not_looked_at(audited: AuditReport) -> Iterator[str]:
+    """What complete records leave open all the same."""
+    if audited.replayed is None:
+        yield (
+            "The numbers in the files were not computed again: somebody with a participant's key could have put others "
+            "there. The command audit --replay computes them."
+        )
+    if audited.fingerprint is None:
+        yield "No list of the participants' keys is here: who made the files was not checked."
+    elif not audited.trusted:
+        yield (
+            "Signatures fit the keys in the folder, but whose keys those are nobody confirmed: compare the fingerprint "
+            "below by telephone and give it as --trust."
+        )
 
 
 def exposure(

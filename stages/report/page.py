@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from artifacts.disclosures import DISCLOSURES
 from artifacts.errors import IncompleteError, InputError, UsageError
@@ -216,5 +218,13 @@ def _environment() -> Environment:
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     environment.filters["bytes"] = human_bytes
+    environment.filters["options"] = _options
     environment.filters["number"] = lambda value: f"{value:,}"
     return environment
+
+
+def _options(text: str) -> Markup:
+    """A text in which no line breaks inside a `--word`."""
+    parts = re.split(r"(--[a-z]+)", text)
+    whole = Markup('<span class="whole">{}</span>')
+    return Markup("").join(whole.format(part) if number % 2 else part for number, part in enumerate(parts))

@@ -3,6 +3,7 @@
 Each is clean, and passes or says what it was not given; and what is wrong with a file is found in every form.
 """
 
+import json
 import shutil
 from pathlib import Path
 
@@ -70,7 +71,8 @@ def test_one_clients_folder_elsewhere_says_what_it_needs(homes, tmp_path):
 
 def test_an_outbox_alone_is_incomplete_and_says_what_it_needs(outbox, homes):
     report = audit(outbox, received=[homes / "00/public", homes / "00/server/outbox"], delta=1e-5)
-    assert levels(report) == {("unchecked", check) for check in ("chain", "ledger", "anchor", "lineage")}
+    open = ("chain", "ledger", "anchor", "budget", "lineage", "secrets")
+    assert levels(report) == {("unchecked", check) for check in open}
     assert report.verdict.startswith("INCOMPLETE: needs the ledger of 00 for chain, ledger, anchor; ")
     assert report.sent[0].epsilon == {"any": {"pld": "inf", "rdp": "inf", "rest": None}}
     bare = audit(outbox)
@@ -141,6 +143,56 @@ def test_the_officers_walk_at_a_hospital(homes, fedsynth, monkeypatch):
     said = [fedsynth(*line.split()[1:]) for line in lines]
     assert [code for code, _, _ in said] == [0, 0, 0, 0], said
     assert "PASS, anchored" in said[0][1] and "identity not checked" not in said[0][1]
+
+
+def test_what_could_be_checked_for_the_owner_alone_says_so(federated):
+    """What others sent to a home is there without ledgers and keys: their budgets and lineage nobody looked at."""
+    for home, owner in (("00", "00"), ("server", "server")):
+        found = audit(federated / home).to_json()["checks"]
+        for check in ("events", "lineage", "secrets"):
+            assert found[check]["result"] == f"ok for {owner} alone"
+        assert found["budget"]["result"] == f"none set for {owner} alone"
+        assert found["tensors"]["result"] == "ok"
+
+
+def test_no_key_no_search_for_it(homes, outbox):
+    """That no key is in a file can be said by whoever has the key."""
+    assert ("unchecked", "secrets") in levels(audit(outbox))
+    (homes / "00/clients/00/private/client.key").unlink()
+    assert ("unchecked", "secrets") in levels(audit(homes / "00"))
+
+
+@pytest.mark.parametrize("home", ["00", "server"])
+def test_the_page_of_a_home_knows_what_others_sent_to_it(federated, fedsynth, tmp_path, home):
+    """It is neither missing nor unrecorded: it is in their ledgers, which are with them."""
+    assert fedsynth("report", federated / home, "-o", tmp_path / "page.html")[0] == 0
+    said = (tmp_path / "page.html").read_text()
+    assert "not in the ledger" not in said and "(not here)" not in said
+    assert "Not looked at:" in said and "whose keys those are nobody confirmed" in said
+    assert ("their own records are with them" in said) == (home == "server")
+
+
+def test_a_document_about_a_home_says_nothing_of_rules_that_are_elsewhere(federated, fedsynth, tmp_path):
+    for home, other in (("00", "server"), ("server", "00")):
+        assert fedsynth("export", federated / home, "--format", "satre", "-o", tmp_path / f"{home}.json")[0] == 0
+        record = json.loads((tmp_path / f"{home}.json").read_text())
+        assert {record["participants"][other][name] for name in ("gate", "policy", "budget")} == {
+            "not known: its records are not here"
+        }
+        assert record["participants"][home]["policy"] is None
+        assert {one["status"] for one in record["releases"]} == {"in the outbox"}
+        assert all(one["sha256"] for one in record["releases"])
+
+
+def test_a_crate_of_a_home_releases_what_its_owner_sent(federated, fedsynth, tmp_path):
+    words = ["--license", "https://spdx.org/licenses/CC-BY-4.0", "--date", "2026-01-31", "--publisher", "A"]
+    words += ["--project", "P", "--person", "B"]
+    assert fedsynth("export", federated / "00", "--format", "ro-crate", "-o", tmp_path / "crate", *words)[0] == 0
+    graph = json.loads((tmp_path / "crate/data/ro-crate-metadata.json").read_text())["@graph"]
+    by_id = {entity["@id"]: entity for entity in graph}
+    names = {of: {by_id[one["@id"]]["name"] for one in by_id["#run"][of]} for of in ("object", "result")}
+    assert {name.split(":")[0] for name in names["result"]} == {"00"}
+    assert {name.split(":")[0] for name in names["object"]} == {"server"}
 
 
 def test_a_server_that_shows_one_client_another_model_is_found_when_homes_meet(homes, tmp_path):

@@ -6,6 +6,7 @@ import json
 import math
 from typing import get_args
 
+import browser as browser_module
 import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -250,3 +251,25 @@ def test_an_assessment_marks_what_a_person_must_write(export, finished_run):
     assert text.count("[to be written by a person]") == 11
     assert "ε is ∞" in text
     assert "PASS, unanchored (simulation)" in text
+
+
+@pytest.mark.skipif(
+    browser_module.program() is None, reason="Chromium is not installed (Debian: apt-get install chromium)"
+)
+def test_an_assessment_as_pdf_is_the_same_again_without_a_time(fedsynth, finished_run, tmp_path):
+    found = []
+    for number in (1, 2):
+        out = tmp_path / f"{number}.pdf"
+        code, _, err = fedsynth("export", finished_run, "--format", "dpia", "--delta", "1e-5", "-o", out)
+        assert code == 0, err
+        found.append(out.read_bytes())
+    assert found[0] == found[1]
+    assert found[0].startswith(b"%PDF-") and found[0].rstrip().endswith(b"%%EOF")
+    assert b"(D:19700101000000+00'00')" in found[0] and b"Linux" not in found[0]
+
+
+def test_without_chromium_an_assessment_as_pdf_is_refused(fedsynth, finished_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out = tmp_path / "assessment.pdf"
+    code, _, err = fedsynth("export", finished_run, "--format", "dpia", "--delta", "1e-5", "-o", out)
+    assert (code, "apt-get install chromium" in err, out.exists()) == (3, True, False)

@@ -16,7 +16,12 @@ _WRITE = "**[to be written by a person]**"
 
 
 def _make(facts: Facts) -> Mapping[str, bytes]:
-    return {"": as_markdown(_lines(facts))}
+    text = as_markdown(_lines(facts))
+    if facts.ending == ".md":
+        return {"": text}
+    from stages.export.pdf import as_pdf
+
+    return {"": as_pdf(text, title=f"Data-protection impact assessment: {facts.name}")}
 
 
 def _lines(facts: Facts) -> Iterator[str]:
@@ -35,14 +40,15 @@ def _lines(facts: Facts) -> Iterator[str]:
     yield from _risks(facts)
     yield f"- Likelihood and severity, for which groups of people: {_WRITE}"
     yield from ("", "## 4. Measures", "")
-    for who, place in facts.places.items():
-        found = rules(place)
+    for who in facts.places:
+        found = rules(facts, who)
         policy, budget = _policy(found["policy"]), _budget(found["budget"])
         yield f"- {plain(who)}: gate: {found['gate']}. Policy: {policy}. Budget: {budget}."
     audit = facts.audit
     yield f"- Records: {plain(audit['verdict'])}."
     if audit["records"] is not None:
-        yield f"  {audit['records']['sentence']} {audit['records']['decide']}"
+        said = audit["records"]
+        yield " ".join(("", said["sentence"], *filter(None, [said["open"]]), said["decide"]))
     yield f"- Access control, encryption at rest, training of staff: {_WRITE}"
     yield from ("", "## 5. Consultation and decision", "")
     yield from (f"- Advice of the data-protection officer: {_WRITE}", f"- Views of the people concerned: {_WRITE}")
@@ -95,9 +101,9 @@ def _budget(budget: Any) -> str:
 DOCUMENT = Document(
     name="dpia",
     place=8,
-    text="draft of a data-protection impact assessment; .md",
+    text="draft of a data-protection impact assessment; .md or .pdf",
     make=_make,
     subjects=("folder",),
-    endings=(".md",),
+    endings=(".md", ".pdf"),
     needs={"delta": "the risk to a person is stated as an ε"},
 )

@@ -20,6 +20,7 @@ _STATUS = "http://schema.org/{}ActionStatus"
 _OUTCOMES = {"Completed": "approved", "Failed": "failed", "Potential": "pending"}
 _STAGES, _RECORD, _METADATA = "stages.json", "record.json", "ro-crate-metadata.json"
 _BAGIT = b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
+_DIGEST = "https://www.iana.org/assignments/named-information#sha-512"  # of the manifests of the bag
 _SOFTWARE, _POLICY, _RUN, _LANGUAGE = "#fedsynth", "#policy", "#run", "#stages"
 
 
@@ -80,9 +81,11 @@ def _crate(facts: Facts, found: Mapping[str, Any]) -> dict[str, Any]:
     said = facts.said
     publisher, project, person = "#publisher", "#project", "#person"
     failed = facts.audited is not None and facts.audited.count("failure") > 0
-    releases = [] if failed else found["releases"]
-    outputs = [_output(number, release) for number, release in enumerate(releases)]
-    actions = [_run(person, outputs, failed=failed), *_phases(facts, found, publisher, failed=failed)]
+    mine = _mine(facts, found)
+    outputs = [] if failed else [_document("release", number, one) for number, one in enumerate(mine)]
+    others = [one for one in found["releases"] if one not in mine]
+    inputs = [_document("received", number, one) for number, one in enumerate(others)]
+    actions = [_run(person, inputs, outputs, failed=failed), *_phases(facts, found, mine, publisher, failed=failed)]
     root = _root(facts, f"Release of {facts.name}", [_to("workflow/"), _to(_RECORD)]) | {
         "conformsTo": _to(PROFILE),
         "mainEntity": _to("workflow/"),
@@ -119,13 +122,21 @@ def _crate(facts: Facts, found: Mapping[str, Any]) -> dict[str, Any]:
         {"@id": _WORKFLOW, "@type": "CreativeWork", "name": "Workflow RO-Crate", "version": "1.0"},
         {"@id": _SOFTWARE, "@type": "SoftwareApplication", "name": "fedsynth", "provider": _to(publisher),
          "version": ", ".join(facts.versions.get("fedsynth", []))},
+        {"@id": _DIGEST, "@type": "DefinedTerm", "name": "sha-512 algorithm"},
         {"@id": _POLICY, "@type": "CreativeWork", "name": "Policies of the participants, in record.json"},
         _license(facts),
     ]  # fmt: skip
-    return _graph([root, workflow, record, *actions, *outputs, *people, *things])
+    return _graph([root, workflow, record, *actions, *inputs, *outputs, *people, *things])
 
 
-def _run(person: str, outputs: Sequence[Mapping[str, Any]], *, failed: bool) -> dict[str, Any]:
+def _mine(facts: Facts, found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What the crate releases. At a home that is the owner's: what others sent to it went into the run."""
+    return [one for one in found["releases"] if not facts.recorded or one["participant"] in facts.recorded]
+
+
+def _run(
+    person: str, inputs: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]], *, failed: bool
+) -> dict[str, Any]:
     """What failed the disclosure check is not listed, as the profile asks."""
     about = {
         "@id": _RUN,
@@ -135,13 +146,14 @@ def _run(person: str, outputs: Sequence[Mapping[str, Any]], *, failed: bool) -> 
         "instrument": _to("workflow/"),
         "actionStatus": _STATUS.format("Failed" if failed else "Completed"),
     }
-    return about | ({"result": [_to(output["@id"]) for output in outputs]} if outputs else {})
+    ends = {"object": [_to(one["@id"]) for one in inputs], "result": [_to(one["@id"]) for one in outputs]}
+    return about | {name: linked for name, linked in ends.items() if linked}
 
 
-def _output(number: int, release: Mapping[str, Any]) -> dict[str, Any]:
+def _document(what: str, number: int, release: Mapping[str, Any]) -> dict[str, Any]:
     stated = ", ".join(release["disclosures"]) or "nothing"
     about = {
-        "@id": f"#release-{number}",
+        "@id": f"#{what}-{number}",
         "@type": "DigitalDocument",
         "name": f"{release['participant']}: {release['file']}",
         "description": f"A {release['kind']} of {release['bytes']} bytes; discloses without noise: {stated}.",
@@ -149,10 +161,12 @@ def _output(number: int, release: Mapping[str, Any]) -> dict[str, Any]:
     return about | ({"identifier": f"urn:sha256:{release['sha256']}"} if release["sha256"] else {})
 
 
-def _phases(facts: Facts, found: Mapping[str, Any], publisher: str, *, failed: bool) -> list[dict[str, Any]]:
-    policies = [rules["policy"] for rules in found["participants"].values()]
+def _phases(
+    facts: Facts, found: Mapping[str, Any], mine: Sequence[Mapping[str, Any]], publisher: str, *, failed: bool
+) -> list[dict[str, Any]]:
+    policies = [about["policy"] for who, about in found["participants"].items() if who in facts.recorded]
     agreed = bool(policies) and all(isinstance(policy, dict) for policy in policies)
-    decided = [release["decision"]["by"] for release in found["releases"]]
+    decided = [release["decision"]["by"] for release in mine]
     passed = facts.audited is not None and facts.audited.passed
     checked = passed and bool(decided) and all(by in ("rules", "person") for by in decided)
     by_person = "person" in decided
@@ -162,7 +176,8 @@ def _phases(facts: Facts, found: Mapping[str, Any], publisher: str, *, failed: b
     checker = publisher if by_person else _SOFTWARE
     also, policy = [_to("workflow/"), _to("#project")], {"instrument": _to(_POLICY)}
     return [
-        _assess("check", "CheckValue", "Digests of all files against the ledgers", check, _SOFTWARE),
+        _assess("check", "CheckValue", "Digests of all files against the ledgers", check, _SOFTWARE)
+        | {"instrument": _to(_DIGEST)},
         _assess("signoff", "SignOff", "Sign-off by the participants' policies", sign_off, publisher, also) | policy,
         _assess("disclosure", "DisclosureCheck", "Disclosure check of what left", disclosure, checker) | policy,
     ]

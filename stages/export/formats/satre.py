@@ -33,7 +33,7 @@ def record(facts: Facts) -> dict[str, Any]:
         "left_out": ["who took part and what each sent: the ε holds only while that is secret"] if facts.secret else [],
         "delta": facts.said.delta,
         # As they are now: the log of the gate has who decided, not the policy of that day.
-        "participants": {who: rules(place) for who, place in facts.places.items()},
+        "participants": {who: rules(facts, who) for who in facts.places},
         "releases": releases(facts),
         "audit": facts.audit,
     }
