@@ -271,6 +271,14 @@ def _is_plain(name: str) -> bool:
     return all(part not in ("", ".", "..") and "\0" not in part for part in name.split("/"))
 
 
+def _before(error: BaseException) -> Iterator[BaseException]:
+    """The error, and those in whose handling it came up: what a driver gives up after one may fail as well."""
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        found = found.__context__
+
+
 @contextlib.contextmanager
 def _explained(shown: str, doing: str) -> Iterator[None]:
     """Turn what a driver raises into a message for the user, without its words: those may quote the request."""
@@ -280,13 +288,12 @@ def _explained(shown: str, doing: str) -> Iterator[None]:
         raise
     except FileNotFoundError:
         raise InputError(f"{shown}: no such object.") from None
-    except PermissionError:
-        reason = "access denied. Check the credentials in the environment, and what they may do"
-        raise InputError(f"cannot {doing} {shown}: {reason}.") from None
     except Exception as error:
         kind = type(error).__name__
         reason = f"the store answered {kind}"
-        if kind == "NoCredentialsError":
+        if any(isinstance(each, PermissionError) for each in _before(error)):
+            reason = "access denied. Check the credentials in the environment, and what they may do"
+        elif kind == "NoCredentialsError":
             reason = "there are no credentials in the environment"
         elif isinstance(error, ConnectionError | TimeoutError) or _UNREACHABLE.search(kind):
             reason = "the store cannot be reached, or the connection broke. Check endpoint and network"

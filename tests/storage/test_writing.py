@@ -178,3 +178,16 @@ def test_a_scheme_without_its_driver_says_what_to_install(fedsynth):
 )
 def test_a_user_or_account_in_a_url_is_not_shown(url, shown):
     assert str(Remote.parse(url)) == shown
+
+
+def test_a_denied_upload_whose_abort_fails_too_says_that_it_was_denied(server, large):
+    def deny(environ, start_response):
+        aborts = environ["REQUEST_METHOD"] == "DELETE"
+        if aborts:
+            start_response("400 Bad Request", [("Content-Type", "application/xml")])
+            return [b"<?xml version='1.0'?><Error><Code>Whatever</Code><Message>no</Message></Error>"]
+        return server.denied(environ, start_response) if is_part(2)(environ) else None
+
+    said = r"^cannot write s3://bucket/half-denied/large\.bin: access denied"
+    with server.failing(deny), pytest.raises(InputError, match=said):
+        Remote.parse("s3://bucket/half-denied/large.bin").put(large)
