@@ -108,16 +108,16 @@ def _keys(sent: dict[str, TensorArtifact], known: StepKeys, terms: SecaggTerms, 
 def declared(terms: SecaggTerms, clients: int) -> dict[str, Any]:
     """What a list of so many clients' keys says beside them."""
     threshold = default_threshold(clients) if terms.threshold is None else terms.threshold
-    params: dict[str, Any] = {"threshold": threshold, "modulus": terms.word_bits}
+    params: dict[str, Any] = {"threshold": threshold, "modulus": terms.modulus}
     try:
         check_threshold(threshold, clients)
         params |= _sparse(terms, clients, threshold) if terms.graph == "sparse" else {}
         if terms.range is None:
             return params
-        Ring.plain(modulus=terms.word_bits, reach=terms.range, bits=terms.value_bits).check_fits(clients)
+        Ring.plain(modulus=terms.modulus, reach=terms.range, bits=terms.bits).check_fits(clients)
     except ValueError as error:
         raise UsageError(f"{error}. Choose --threshold, --range, --bits and --modulus that fit.") from error
-    return params | {"range": terms.range, "bits": terms.value_bits}
+    return params | {"range": terms.range, "bits": terms.bits}
 
 
 def _sparse(terms: SecaggTerms, clients: int, threshold: int) -> dict[str, Any]:

@@ -36,8 +36,11 @@ class SecaggTerms(HyperParameters):
     range: float | None = hyper(
         None, "Values lie in ±RANGE; one outside is an error. Leave it out for noise shares.", panel=PANEL
     )
-    bits: int | None = hyper(None, "Bits of a value within the range (20).", panel=PANEL, unit="bits")
-    modulus: int | None = hyper(None, "Bits of a masked value: 32 or 64 (32).", panel=PANEL, unit="bits")
+    bits: int = hyper(
+        20, "Bits of a value within the range.", panel=PANEL, unit="bits",
+        when=When("--range", lambda terms: terms.range is not None),
+    )  # fmt: skip
+    modulus: int = hyper(32, "Bits of a masked value: 32 or 64.", panel=PANEL, unit="bits")
 
     graph: Literal["complete", "sparse"] = hyper(
         "complete",
@@ -58,15 +61,5 @@ class SecaggTerms(HyperParameters):
         self.require(self.colluders is None or self.colluders >= 0, "colluders", "at least 0")
         self.require(self.threshold is None or self.threshold >= 2, "threshold", "at least 2")
         self.require(self.range is None or self.range > 0, "range", "above 0")
-        fits = self.bits is None or LEAST_BITS <= self.bits <= MOST_BITS
-        self.require(fits, "bits", f"from {LEAST_BITS} to {MOST_BITS}")
-        self.require(self.bits is None or self.range is not None, "bits", "given with --range")
-        self.require(self.modulus is None or self.modulus in MODULI, "modulus", "32 or 64")
-
-    @property
-    def value_bits(self) -> int:
-        return 20 if self.bits is None else self.bits
-
-    @property
-    def word_bits(self) -> int:
-        return 32 if self.modulus is None else self.modulus
+        self.require(LEAST_BITS <= self.bits <= MOST_BITS, "bits", f"from {LEAST_BITS} to {MOST_BITS}")
+        self.require(self.modulus in MODULI, "modulus", "32 or 64")

@@ -302,7 +302,7 @@ def test_terms_that_do_not_fit_are_refused_beforehand(begin, terms, reason):
 @pytest.mark.parametrize(
     ("terms", "reason"),
     [
-        ({"threshold": 1}, "at least 2"), ({"range": -1.0}, "above 0"), ({"bits": 8}, "given with --range"),
+        ({"threshold": 1}, "at least 2"), ({"range": -1.0}, "above 0"), ({"bits": 8}, "goes with --range"),
         ({"range": 1.0, "bits": 99}, "from 2 to 53"), ({"modulus": 16}, "32 or 64"), ({"range": "nan"}, "float"),
     ],
 )  # fmt: skip
