@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from artifacts.errors import UsageError
+from artifacts.errors import InputError, UsageError
 from artifacts.metadata import MetadataError, check_client_name
 
 OUTBOX, PENDING, PRIVATE, SERVER = "outbox", "pending", "private", "server"
@@ -133,6 +133,11 @@ class RunFolder:
     @property
     def clients(self) -> Path:
         return self.root / "clients"
+
+    def require_clients(self) -> None:
+        """`InputError` unless there is a folder of clients."""
+        if not self.clients.is_dir():
+            raise InputError(f"{self.root} is no run folder (clients/…), as `fedsynth run` makes it.")
 
     @property
     def metrics(self) -> Path:

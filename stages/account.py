@@ -217,9 +217,14 @@ def thinned(rounds: Sequence[int]) -> list[int]:
     return [rounds[i * last // (_MOST_POINTS - 1)] for i in range(_MOST_POINTS)]
 
 
-def _prepare(csv: Path | None, picture: Path | None, delta: float) -> None:
-    if not 0 < delta < 1:
+def check_delta(delta: float | None) -> None:
+    """For every command that states an ε: δ has no default, and none is no ε."""
+    if delta is not None and not 0 < delta < 1:
         raise UsageError(f"--delta must lie between 0 and 1, found {delta!r}.")
+
+
+def _prepare(csv: Path | None, picture: Path | None, delta: float) -> None:
+    check_delta(delta)
     for path in (csv, picture):
         if path is not None:
             prepare(path, "public")

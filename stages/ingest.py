@@ -19,6 +19,7 @@ from artifacts.kinds import Custody
 from artifacts.metadata import Metadata
 from artifacts.places import PRIVATE, Place, client_of
 from artifacts.publish import prepare
+from stages.charging.spending import understood
 from stages.data.conform import Form
 from stages.data.dataset_images import dataset_params, save_dataset
 from stages.data.images import LabelledImages
@@ -172,10 +173,8 @@ def _past(origins: Sequence[Metadata], custody: Custody, source: str) -> Metadat
                 f"{source} was made from private records by {metadata.stage}, and does not say what that cost or "
                 "disclosed. Ingest the records themselves."
             )
-    try:
+    with understood(source):
         events = distinct(PrivacyEvent.from_json(event) for metadata in origins for event in metadata.privacy)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{source}: {error}. An event that is not understood is never taken for nothing.") from error
     return Metadata(
         kind="dataset", stage="ingest", custody="private", versions={},
         privacy=tuple(event.to_json() for event in events),

@@ -19,6 +19,8 @@ from artifacts.places import SERVER, Place
 from artifacts.publish import prepare
 from stages.execution.progress import Summary
 
+_NO_LOG = "the server's log is not at hand: give it, or a copy of it, as --log."
+
 
 def prove(file: Path, out: Path, *, head: Path, roster: Path, log: Path | None = None, force: bool = False) -> Summary:
     """Write the proof that a file which left is in the log of the tree head in `head`, a file of receipts.
@@ -85,7 +87,7 @@ def _consistency(out: Path, held: TreeHead, later: TreeHead, leaves: list[bytes]
             "is the later. Give them the other way round."
         )
     if leaves is None:
-        raise IncompleteError("the server's log is not at hand: give it, or a copy of it, as --log.")
+        raise IncompleteError(_NO_LOG)
     if len(leaves) < later.size or merkle.root(leaves[: later.size]).hex() != later.root:
         raise VerificationError("the log is not the one that the later tree head is of: the server keeps two.")
     return Consistency(out, held.size, later.size, merkle.consistency(leaves[: later.size], held.size))
@@ -116,7 +118,7 @@ def _inclusion(
             f"{file.name} was countersigned after the tree head of {head}, which has {held.size} heads: take a later "
             "one."
         )
-    raise IncompleteError("the server's log is not at hand: give it, or a copy of it, as --log.")
+    raise IncompleteError(_NO_LOG)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from artifacts.publish import prepare
 from stages.charging.client_training import PrivateRound, check_network
 from stages.charging.private_training import check_unit, inherited_events, of_others, refuse_repetition, with_noise
 from stages.charging.spending import key_of
-from stages.data.dataset_images import describe_dataset, joined, joined_for, load_described
+from stages.data.dataset_images import describe_dataset, joined, joined_for, load_described, refuse_empty
 from stages.data.schema import require_fixed
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.randomness import stream_seed
@@ -219,8 +219,8 @@ def _round(
     datasets = load_described(data, described, blank=is_silent)
     images, labels, units = (*joined(datasets), None) if private is None else joined_for(datasets, private.params.unit)
     sizes = [len(dataset.content) for dataset in datasets]
-    if not len(labels) and not is_silent:
-        raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
+    if not is_silent:
+        refuse_empty(data[0], labels, "train on")
     if nobody := private is None and not len(labels):
         # A black image in place of none; of the training with it nothing leaves.
         images, labels, sizes = np.zeros((1, *images.shape[1:]), np.uint8), np.zeros(1, np.int64), [1]

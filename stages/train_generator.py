@@ -19,7 +19,15 @@ from artifacts.publish import prepare
 from artifacts.writing import atomic
 from stages.charging.private_training import check_unit, refuse_repetition
 from stages.charging.spending import record_event
-from stages.data.dataset_images import DescribedDataset, chosen, describe_dataset, joined, joined_for, load_described
+from stages.data.dataset_images import (
+    DescribedDataset,
+    chosen,
+    describe_dataset,
+    joined,
+    joined_for,
+    load_described,
+    refuse_empty,
+)
 from stages.data.images import counted
 from stages.data.schema import require_fixed
 from stages.execution.progress import Report, Summary, silent
@@ -109,8 +117,7 @@ def train_generator(
     datasets = load_described(data, described, blank=private is not None)
     content, all_labels, people = (*joined(datasets), None) if private is None else joined_for(datasets, params.unit)
     if private is None:
-        if not len(content):
-            raise InputError(f"{data[0]} holds no images: there is nothing to train on.")
+        refuse_empty(data[0], content, "train on")
         order = numpy_stream(seed, stage="train-generator", client=name, of="subset").permutation(len(content))
         rows = np.sort(order[: params.num_examples(len(content))])
         metadata = dataclasses.replace(metadata, counts={"num_examples": len(rows)})

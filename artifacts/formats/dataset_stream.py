@@ -56,11 +56,15 @@ class DatasetStream:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def check(self, descriptor: int) -> None:
+        """`InputError` if somebody wrote into the open file since it was scanned."""
+        if _identity(descriptor) != self.identity:
+            raise InputError(f"{self.path} changed while it was read. Let nobody write to it and run again.")
+
     def images(self) -> Iterator[pa.BinaryArray]:
         """The images in their order, in batches. That they are those of the digest is known at the end."""
         with _explained(self.path), self.path.open("rb") as handle:
-            if _identity(handle.fileno()) != self.identity:
-                raise InputError(f"{self.path} changed while it was read. Let nobody write to it and run again.")
+            self.check(handle.fileno())
             yield from _images(handle, self)
 
 
@@ -82,8 +86,7 @@ class ImageReader:
 
     def check(self) -> None:
         """`InputError` if somebody wrote into the file since it was scanned."""
-        if _identity(self._descriptor) != self.found.identity:
-            raise InputError(f"{self.found.path} changed while it was read. Let nobody write to it and run again.")
+        self.found.check(self._descriptor)
 
 
 def _offsets(data: _FileBytes, start: int, end: int, lengths: NDArray[np.uint32]) -> NDArray[np.int64]:

@@ -242,10 +242,18 @@ def read_budget(path: Path) -> Budget | None:
 
 def spent_of(releases: Sequence[Sequence[Mapping[str, Any]]], path: Path) -> list[list[PrivacyEvent]]:
     """The reservations of a ledger as events. One that is not understood is an error, never zero."""
-    try:
+    with understood(path):
         return [[PrivacyEvent.from_json(fields) for fields in release] for release in releases]
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{path}: {error}. An event that is not understood is never taken for nothing.") from error
+
+
+@contextlib.contextmanager
+def understood(where: str | Path | None = None) -> Iterator[None]:
+    """Around what reads privacy events of a file: `InputError` for one that is not as fedsynth writes them."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError) as error:
+        place = "" if where is None else f"{where}: "
+        raise InputError(f"{place}{error}. An event that is not understood is never taken for nothing.") from error
 
 
 def _check(

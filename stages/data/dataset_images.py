@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,12 @@ def load_dataset(path: Path) -> LoadedDataset:
 def open_dataset(path: Path, *, blank: bool = False) -> Dataset:
     """As `load_dataset`, for who takes some images at a time: those of a large file stay in it."""
     return _cache.streamed(path, blank=blank) if _is_large(path) else _cache.loaded(path, blank=blank)
+
+
+def refuse_empty(path: Path, images: Sized, purpose: str) -> None:
+    """`InputError` if there are none. Not under differential privacy: how many there are is private."""
+    if not len(images):
+        raise InputError(f"{path} holds no images: there is nothing to {purpose}.")
 
 
 def load_described(

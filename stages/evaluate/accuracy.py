@@ -15,7 +15,7 @@ from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.kinds import Custody
 from artifacts.publish import prepare
 from artifacts.writing import atomic, locks
-from stages.data.dataset_images import Dataset, open_dataset
+from stages.data.dataset_images import Dataset, open_dataset, refuse_empty
 from stages.execution.progress import Report, Summary, silent
 from stages.models.file import check_images_fit, network_of, read_model, round_of, to_module
 from stages.nets.params import InputShape
@@ -100,8 +100,7 @@ def read_fitting_model(model: Path, data: Path, dataset: Dataset) -> tuple[Tenso
     trained = read_model(model)
     _, shape = network_of(trained.metadata, model)
     check_images_fit(data, dataset.metadata, shape)
-    if not len(dataset.content):
-        raise InputError(f"{data} holds no images: there is nothing to evaluate on.")
+    refuse_empty(data, dataset.content, "evaluate on")
     return trained, shape
 
 

@@ -100,8 +100,7 @@ def evaluate_clipping(
 
 def _files(folder: RunFolder, rounds: Sequence[int]) -> dict[int, list[Path]]:
     """The update files of each round asked for, in the order of rounds and clients."""
-    if not folder.clients.is_dir():
-        raise InputError(f"{folder.root} is no run folder (clients/…), as `fedsynth run` makes it.")
+    folder.require_clients()
     found: dict[int, list[Path]] = {}
     for name in folder.client_names():
         for path in folder.client(name).private.glob("update-*.safetensors"):

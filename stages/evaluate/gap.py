@@ -18,11 +18,11 @@ from artifacts.errors import InputError
 from artifacts.places import RunFolder
 from artifacts.publish import prepare_private
 from artifacts.writing import atomic
-from stages.data.dataset_images import Dataset, open_dataset
-from stages.evaluate.heterogeneity import server_models
+from stages.data.dataset_images import Dataset, open_dataset, refuse_empty
+from stages.evaluate.heterogeneity import clients_data, server_models
 from stages.execution.progress import Report, Summary, silent
 from stages.models.file import check_images_fit, network_of, read_model, to_module
-from stages.run_folder.files import TEST, data_file
+from stages.run_folder.files import TEST
 
 if TYPE_CHECKING:
     import torch
@@ -47,11 +47,10 @@ def evaluate_gap(
     prepare_private(out)
     folder = RunFolder(run)
     models = server_models(folder, rounds)
-    train = [(path, open_dataset(path)) for path in _data(folder)]
+    train = [(path, open_dataset(path)) for path in clients_data(folder)]
     test = folder.root / TEST
     tested = open_dataset(test)
-    if not len(tested.content):
-        raise InputError(f"{test} holds no images: there is nothing to evaluate on.")
+    refuse_empty(test, tested.content, "evaluate on")
     if not sum(len(dataset.content) for _, dataset in train):
         raise InputError(f"{folder.clients}: no client has any images, so that there is no training accuracy.")
 
@@ -72,13 +71,6 @@ def evaluate_gap(
     }
     atomic.write_json(out, summary, force=force)
     return {"out": str(out), **summary}
-
-
-def _data(folder: RunFolder) -> list[Path]:
-    found = [path for name in folder.client_names() if (path := folder.root / data_file(name)).exists()]
-    if not found:
-        raise InputError(f"{folder.clients} holds no private/data.parquet: there is nothing to measure.")
-    return found
 
 
 def _measure(

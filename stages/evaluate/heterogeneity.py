@@ -94,8 +94,7 @@ def evaluate_heterogeneity(
 
 def server_models(folder: RunFolder, rounds: Sequence[int]) -> dict[int, Path]:
     """The server models of the rounds asked for."""
-    if not folder.clients.is_dir():
-        raise InputError(f"{folder.root} is no run folder (clients/…), as `fedsynth run` makes it.")
+    folder.require_clients()
     found: dict[int, Path] = {}
     while (path := folder.root / model_file(len(found))).exists():
         found[len(found)] = path
@@ -108,11 +107,16 @@ def server_models(folder: RunFolder, rounds: Sequence[int]) -> dict[int, Path]:
     return {round: found[round] for round in rounds or [last]}
 
 
-def _data(folder: RunFolder) -> _Data:
-    # A party without data of its own, like the central one that trains on pooled synthetic data, is no client here.
-    names = [path for name in folder.client_names() if (path := folder.root / data_file(name)).exists()]
-    if not names:
+def clients_data(folder: RunFolder) -> list[Path]:
+    """A party without data of its own, like the central one that trains on pooled synthetic data, is no client here."""
+    found = [path for name in folder.client_names() if (path := folder.root / data_file(name)).exists()]
+    if not found:
         raise InputError(f"{folder.clients} holds no private/data.parquet: there is nothing to measure.")
+    return found
+
+
+def _data(folder: RunFolder) -> _Data:
+    names = clients_data(folder)
     parts = sorted(folder.server.outbox.glob("synthetic-*.parquet")) if folder.server.outbox.is_dir() else []
     real, shuffled = ([(path, open_dataset(path)) for path in paths] for paths in (names, parts))
     for path, dataset in (*real, *shuffled):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from artifacts.errors import InputError
 from artifacts.publish import prepare_private
 from artifacts.writing import atomic
-from stages.data.dataset_images import Dataset, joined, open_dataset
+from stages.data.dataset_images import Dataset, joined, open_dataset, refuse_empty
 from stages.execution.progress import Report, Summary, silent
 from stages.methods.memorisation import Nearest, nearest, nearest_other, share_nearer_by_class
 from stages.pictures.pairs import Pair, pairs_picture
@@ -99,8 +99,7 @@ def evaluate_memorisation(
 
 
 def _check_not_empty(path: Path, dataset: Dataset) -> None:
-    if not len(dataset.content):
-        raise InputError(f"{path} holds no images: there is nothing to compare.")
+    refuse_empty(path, dataset.content, "compare")
 
 
 def _check_fits(path: Path, dataset: Dataset, synthetic: Path, made: Dataset) -> None:

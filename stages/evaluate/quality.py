@@ -16,7 +16,7 @@ import numpy as np
 from artifacts.errors import InputError
 from artifacts.publish import prepare_private
 from artifacts.writing import atomic
-from stages.data.dataset_images import Dataset, open_dataset
+from stages.data.dataset_images import Dataset, open_dataset, refuse_empty
 from stages.data.images import to_pixels
 from stages.execution.progress import Report, Summary, silent
 from stages.methods.quality import Features, kid, learnt_accuracy, precision_and_recall
@@ -53,8 +53,7 @@ def evaluate_quality(
     named = [(synthetic, made), *zip(real, trained_on, strict=True)]
     named += [(held_out, fresh)] if held_out is not None and fresh is not None else []
     for path, dataset in named:
-        if not len(dataset.content):
-            raise InputError(f"{path} holds no images: there is nothing to compare.")
+        refuse_empty(path, dataset.content, "compare")
         if dataset.content.class_names != made.content.class_names:
             raise InputError(f"{path} does not fit {synthetic}: the names of their classes differ.")
     embed = _embedding(features, named, device)

@@ -17,6 +17,7 @@ from artifacts.kinds import Custody
 from artifacts.places import RunFolder
 from artifacts.publish import prepare
 from artifacts.writing import atomic
+from stages.account import check_delta
 from stages.evaluate.communication import Communication, read_communication
 from stages.evaluate.comparable import differences
 from stages.evaluate.efficiency import with_efficiency
@@ -138,8 +139,7 @@ def evaluate_runs(
         raise UsageError("--against-bytes needs --picture, which it adds to.")
     if target is not None and not 0 < target <= 1:
         raise UsageError(f"--target is an accuracy above 0 and at most 1 (0.9 for 90%), found {target:g}.")
-    if delta is not None and not 0 < delta < 1:
-        raise UsageError(f"--delta must lie between 0 and 1, found {delta!r}.")
+    check_delta(delta)
     found = [_read(RunFolder(path), label, delta) for path, label in zip(runs, _labels(runs, names), strict=True)]
     # Accuracies measured on private data make the comparison private.
     custody: Custody = "private" if any(run.custody == "private" for run in found) else "public"

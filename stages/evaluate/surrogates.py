@@ -110,8 +110,7 @@ def evaluate_surrogates(
 
 def _files(folder: RunFolder, rounds: Sequence[int]) -> dict[int, dict[str, Path]]:
     """The files of each round asked for, by client, in the order of rounds and clients."""
-    if not folder.clients.is_dir():
-        raise InputError(f"{folder.root} is no run folder (clients/…), as `fedsynth run` makes it.")
+    folder.require_clients()
     found: dict[int, dict[str, Path]] = {}
     for name in folder.client_names():
         for path in folder.client(name).outbox.glob("surrogate-*.safetensors"):

@@ -10,6 +10,7 @@ from typing import get_args
 from artifacts.errors import IncompleteError, InputError, UsageError
 from artifacts.publish import prepare
 from artifacts.writing import atomic
+from stages.account import check_delta
 from stages.audit import audit
 from stages.execution.progress import Report, Summary, silent
 from stages.export.document import Asked, Document, Said, documents
@@ -65,8 +66,7 @@ def export(
 
 
 def _check_said(document: Document, said: Said) -> None:
-    if said.delta is not None and not 0 < said.delta < 1:
-        raise UsageError(f"--delta must lie between 0 and 1, found {said.delta!r}.")
+    check_delta(said.delta)
     given = [name for name in get_args(Asked) if getattr(said, name) is not None]
     for name in given:
         if name not in document.needs and name not in document.takes:

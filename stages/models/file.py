@@ -103,6 +103,13 @@ def _is_whole(tensor: Any) -> bool:
     return str(tensor.dtype).rpartition(".")[2].lower().startswith(("i", "u"))
 
 
+def check_pixels_fit(path: Path, found: Sequence[int], shape: InputShape) -> None:
+    """Images in a file of tensors have the channels, height and width that the model takes."""
+    wanted = [shape.channels, shape.height, shape.width]
+    if list(found) != wanted:
+        raise InputError(f"{path} does not fit the model: its images are {list(found)}, the model takes {wanted}.")
+
+
 def check_images_fit(path: Path, metadata: Metadata, shape: InputShape) -> None:
     """The images have the size, channels and classes that the model was made for."""
     found = tuple(metadata.params[k] for k in ("channels", "height", "width", "num_classes"))

@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from artifacts.errors import InputError
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.ledgers import lineage
 from artifacts.metadata import InputRef, Metadata
 from artifacts.places import Place
 from artifacts.writing import locks
-from stages.charging.spending import key_of, refuse_uncovered
+from stages.charging.spending import key_of, refuse_uncovered, understood
 from stages.privacy.events import merged_json
 
 
@@ -27,10 +26,8 @@ def with_past(metadata: Metadata, start: Metadata) -> Metadata:
 
 def events_of(files: Iterable[Sequence[Mapping[str, Any]]]) -> tuple[dict[str, Any], ...]:
     """The events of what several clients sent, as those of the file that is made from all of it (rule 30)."""
-    try:
+    with understood():
         return merged_json(files)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{error}. An event that is not understood is never taken for nothing.") from error
 
 
 def for_clients(metadata: Metadata, start: TensorArtifact, out: Path, key: Path | None) -> Metadata:

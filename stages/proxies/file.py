@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from artifacts.errors import InputError
 from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
-from stages.models.file import network_of, to_module
+from stages.models.file import check_pixels_fit, network_of, to_module
 from stages.nets.params import InputShape
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ def read_proxy(path: Path, shape: InputShape, layers: int) -> TensorArtifact:
     _, specs = tensors_file.read_header(path)
     sizes = {spec.name: tuple(spec.shape) for spec in specs}
     count, *image = sizes["images"]
-    wanted = [shape.channels, shape.height, shape.width]
-    if list(image) != wanted:
-        raise InputError(f"{path} does not fit the model: its images are {list(image)}, the model takes {wanted}.")
+    check_pixels_fit(path, image, shape)
     if not 1 <= count <= MOST_IMAGES:
         raise InputError(f"{path} holds {count:,} images; from 1 to {MOST_IMAGES:,} can be decoded.")
     for name, found, needed in (

@@ -16,6 +16,7 @@ from artifacts.kinds import Custody
 from artifacts.places import SERVER, RunFolder
 from artifacts.publish import prepare
 from artifacts.writing import atomic
+from stages.account import check_delta
 from stages.audit import AuditReport, audit
 from stages.execution.progress import Report, Summary, silent
 from stages.pictures.palette import style
@@ -50,8 +51,7 @@ def report(
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder: give a run folder, a home, a participant's folder or an outbox.")
-    if delta is not None and not 0 < delta < 1:
-        raise UsageError(f"--delta must lie between 0 and 1, found {delta!r}.")
+    check_delta(delta)
     custody: Custody = "private" if private else "public"
     prepare(out, custody)
     audited = audit(folder, received=received, trust=trust, report=progress)

@@ -16,6 +16,7 @@ from artifacts.formats import describe
 from artifacts.kinds import KINDS
 from artifacts.ledgers import egress
 from artifacts.places import TERMS, Place, RunFolder
+from stages.charging.spending import understood
 from stages.privacy.events import PrivacyEvent
 
 
@@ -119,10 +120,8 @@ def _charge(
     *,
     picked: bool = False,
 ) -> None:
-    try:
+    with understood(where):
         events = tuple(PrivacyEvent.from_json(fields) for fields in privacy)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{where}: {error}. An event that is not understood is never taken for nothing.") from error
     uncovered = ""
     if disclosures:
         uncovered = f"it discloses {', '.join(disclosures)} without noise"

@@ -29,7 +29,7 @@ from artifacts.publish import prepare, prepare_private
 from artifacts.writing import atomic
 from stages.charging.private_training import check_unit, inherited_events, with_noise
 from stages.charging.spending import key_of, record_event, refuse_uncovered
-from stages.data.dataset_images import DescribedDataset, LabelledRows, describe_dataset, load_described
+from stages.data.dataset_images import DescribedDataset, LabelledRows, describe_dataset, load_described, refuse_empty
 from stages.data.schema import require_fixed
 from stages.execution.progress import Report, Summary, silent
 from stages.execution.versions import versions
@@ -111,8 +111,8 @@ def encode_surrogate(
         private = PrivateSurrogate.begin(params, module, shape, replace(metadata, inputs=inputs), key, earlier, [data])
     (dataset,) = load_described([data], [described], blank=private is not None)
     content = dataset.content
-    if private is None and not len(content):
-        raise InputError(f"{data} holds no images: there is nothing to stand in for.")
+    if private is None:
+        refuse_empty(data, content, "stand in for")
     seed_of = _seeds(secret, metadata, start)
     labels = balanced_labels(params, chosen, content, data)
     images = first_images(params, labels, shape, content, before, seed_of, data)

@@ -14,6 +14,7 @@ import numpy as np
 from artifacts.errors import InputError
 from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
+from stages.models.file import check_pixels_fit
 from stages.models.messages import check_claims
 from stages.nets.params import InputShape
 
@@ -52,9 +53,7 @@ def _check_sizes(
     path: Path, sizes: Mapping[str, Sequence[int]], layers: int, shape: InputShape, images_per_class: int | None
 ) -> None:
     count, *found = sizes["images"]
-    wanted = [shape.channels, shape.height, shape.width]
-    if list(found) != wanted:
-        raise InputError(f"{path} does not fit the model: its images are {list(found)}, the model takes {wanted}.")
+    check_pixels_fit(path, found, shape)
     if not count:
         raise InputError(f"{path} holds no images.")
     if images_per_class is not None and count > images_per_class * shape.num_classes:

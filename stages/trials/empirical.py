@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from artifacts.errors import UsageError, VerificationError
 from artifacts.writing import scratch
+from stages.account import check_delta
 from stages.execution.progress import Report, silent
 from stages.privacy.accountant import epsilon
 from stages.privacy.events import PrivacyEvent
@@ -76,8 +77,7 @@ def audit_empirically(
     recipe: Recipe, *, delta: float, canaries: int = 1000, seed: int = 0, report: Report = silent
 ) -> EmpiricalReport:
     """Run the shrunk recipe with canaries in one client's data, and attack what is released."""
-    if not 0 < delta < 1:
-        raise UsageError(f"--delta must lie between 0 and 1, found {delta!r}.")
+    check_delta(delta)
     if canaries < 2:
         raise UsageError(f"--canaries must be at least 2, found {canaries}.")
     if "train-generator" in recipe.stages:
