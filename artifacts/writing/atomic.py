@@ -110,6 +110,13 @@ def make_folder(folder: Path, mode: int | None = None) -> None:
     sync_folder(folder.parent)
 
 
+def settle(path: Path) -> None:
+    """For a file that is not made again: nothing is left beside it of a writer that was killed, and its name lasts."""
+    with explained(path):
+        _sweep(path.parent, path.name)
+        sync_folder(path.parent)
+
+
 def remove(path: Path) -> None:
     """Remove a file, if it is there."""
     with explained(path, "remove"):

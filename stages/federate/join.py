@@ -32,9 +32,13 @@ def join(terms: Path, home: Path, *, client: str | None, data: str, like: Path |
     place = folder.server if client is None else folder.client(client)
     atomic.write(home / FILE, [terms.read_bytes()], force=False)
     out = home / (TEST if client is None else data_file(client))
-    if not out.exists():
+    if out.exists():
+        atomic.settle(out)
+    else:
         ingest(data, out, reading=Reading(), like=like, client=client)
-    if not place.key.exists():
+    if place.key.exists():
+        atomic.settle(place.key)  # a copy of the key beside it would be one too many
+    else:
         keygen(place.key)
     atomic.make_folder((home / ROSTER).parent)
     write_identity(home / IDENTITY, client or SERVER, keys.read(place.key), force=False)

@@ -64,7 +64,7 @@ def small_worlds(tmp_path_factory, world, injector, source):
     folder = tmp_path_factory.mktemp("small")
     wanted = ("partition", "init-model", "train-client", "encode", "aggregate")
     lines = [line for line in world.BUILT if line.startswith(wanted) and "--method" not in line]
-    world.build(folder, injector.succeed, source, lines=lines, secure=())
+    world.build(folder, injector.succeed, source, lines=lines, secure=(), federated=())
     return folder
 
 

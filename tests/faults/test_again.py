@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 
+import all_commands
 import pytest
 
 from artifacts.identity import keys
@@ -100,3 +101,9 @@ def test_a_folder_that_cannot_be_synced_is_an_error(tmp_path, injector, monkeypa
         code, _, said = injector.call(tmp_path, ["keygen", "-o", "place/client.key"])
     assert code == 3 and "cannot write" in said and "Input/output error" in said
     injector.succeed(tmp_path, ["keygen", "-o", "place/client.key"])
+
+
+def test_every_command_has_its_faults(world):
+    # These talk to others over a network; tests/federate and tests/storage let that fail.
+    running = [f"federate {name}" for name in ("superlink", "supernode", "simulate", "register", "run")]
+    assert not all_commands.missing([" ".join(case.words) for case in world.cases()], running)

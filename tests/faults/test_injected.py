@@ -5,7 +5,7 @@ import os
 import pytest
 
 # Commands made of others, whose operations are met elsewhere as well: every so many of theirs.
-STRIDES = {"run": 3, "run of a sweep": 20, "audit, replayed": 3}
+STRIDES = {"run": 3, "run of a sweep": 20, "tune": 20, "audit, replayed": 3}
 
 
 def test_a_failing_operation_is_reported_and_repaired(bench, small_worlds, injector, command):

@@ -9,7 +9,7 @@ import random
 import pytest
 
 # A run is made of commands that are all met by themselves.
-LONG = {"run": 12, "run of a sweep": 60, "audit, replayed": 12, "train-generator": 5, "partition": 4}
+LONG = {"run": 12, "run of a sweep": 60, "tune": 60, "audit, replayed": 12, "train-generator": 5, "partition": 4}
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import shutil
 from dataclasses import dataclass
 
 # Fresh from the operating system: bytes that no second call can give again.
-RANDOM = ("keygen", "secagg keys", "secagg shares")
+RANDOM = ("keygen", "secagg keys", "secagg shares", "federate join", "federate step")
 
 _CLIENT, _OTHER, _DOWN = "clients/00", "clients/01", "server/outbox"
 _MODEL = "public/model-0000.safetensors"
@@ -106,7 +106,12 @@ LINES = {
     f"--sampling-rate 0.5 --clients 2 -o {_DOWN}/new.safetensors",
     "aggregate feddm": f"aggregate {_MODEL} {_SURROGATES} --rule feddm --server-epochs 1 "
     f"--metrics server/private/steps.json -o {_DOWN}/new.safetensors",
+    "receipt compare": f"receipt compare {_DOWN}/receipts-0001.intoto.jsonl {_DOWN} {_ROSTER}",
+    "receipt prove": f"receipt prove {_CLIENT}/outbox/message-0001.safetensors "
+    f"--head {_DOWN}/receipts-0001.intoto.jsonl {_ROSTER} -o new/proof.json",
+    "budget show": f"budget show {_CLIENT}",
     "decode": f"decode {_MODEL} {_CLIENT}/outbox/message-0001.safetensors -o new/update.safetensors",
+    "decode, applied": f"decode {_MODEL} {_CLIENT}/outbox/message-0001.safetensors --apply -o new/model.safetensors",
     "shuffle": f"shuffle {_CLIENT}/outbox/synthetic.parquet {_OTHER}/outbox/synthetic.parquet --parts 2 -o {_DOWN}",
     "evaluate": f"evaluate {_DOWN}/model-0001.safetensors public/test.parquet --curve metrics/curve.csv "
     "--picture metrics/curve.png --confusion metrics/confusion.png -o metrics/new.json",
@@ -132,9 +137,14 @@ LINES = {
     "verify": f"verify {_CLIENT}/outbox/message-0001.safetensors {_ROSTER}",
     "account": "account run --delta 1e-5 --csv new/epsilon.csv --picture new/epsilon.png",
     "report": "report run -o new/report.html",
+    "export": "export run --format dp-card -o new/card.json",
+    "export of a folder": "export run --format ro-crate --date 2026-01-31 --license x --publisher y --url z -o new",
+    "export of a file": f"export {_CLIENT}/outbox/synthetic.parquet --format croissant --date 2026-01-31 --license x "
+    "--publisher y --url z -o new/set.json",
     "partition": "partition source.parquet --clients 2 -o new",
     "run": f"run fedavg {_TINY} --rounds 1 --workers 1 -o new",
     "run of a sweep": f"run fedavg {_TINY} --rounds 1 --workers 1 --sweep seed=0,1 -o new",
+    "tune": f"tune fedavg {_TINY} --rounds 1 --workers 1 --grid train-client.learning_rate=0.1,0.2 -o new",
     "recipe": "recipe fedavg --format dvc -o new",
     "recipe as a script": "recipe fedavg --format sh -o new.sh",
     "federate app": "federate app fedavg --clients a,b -o new",
@@ -171,18 +181,35 @@ SECURE = [
     f"--survivors {_DOWN}/secagg-confirmed-0001.safetensors -o server/private/secure.safetensors",
 ]
 
+# A federation through a drop folder, likewise. Its roster is carried into each home as soon as it is there.
+_TERMS, _HOMES = "app/fedsynth_app/federation.yaml", ("hs", "ha", "hb")
+FEDERATED = [
+    f"federate app fedavg {_SOFTMAX} --set train-client.local_epochs=1 --rounds 1 --clients a,b -o app",
+    f"federate join {_TERMS} --home hs --data source.parquet",
+    *(
+        f"federate join {_TERMS} --home h{client} --client {client} --data source.parquet --like hs/public/test.parquet"
+        for client in "ab"
+    ),
+    f"roster {' '.join(f'{home}/identity.json' for home in _HOMES)} -o roster.json",
+    "federate units --home ha --drop drop -o units",
+    *(f"federate step --home {home} --drop drop" for home in ("hs", "ha", "hb", "hs", "ha")),
+    "federate status --home hs",
+]
+WAITING = 75  # others must do something first
+
 
 @dataclass(frozen=True)
 class Case:
-    """A command line, and the folder that it begins from."""
+    """A command line, the folder that it begins from, and the exit code if nothing fails."""
 
     name: str
     words: tuple[str, ...]
     world: str
+    code: int = 0
 
     @property
     def examines(self):
-        return self.words[0] in ("audit", "report")
+        return self.words[0] in ("audit", "report", "export")
 
     @property
     def is_random(self):
@@ -196,10 +223,16 @@ def cases():
         words = tuple(shlex.split(line))
         if _OTHER not in words[-1]:
             found.append(Case(f"secagg {words[1]} of {words[-1].rpartition('/')[2]}", words, f"secure-{number:02}"))
+    steps = [number for number, line in enumerate(FEDERATED) if line.startswith("federate step")]
+    for number, line in enumerate(FEDERATED):
+        words = tuple(shlex.split(line))
+        if words[0] == "federate" and words[1] != "app" and "hb" not in words:
+            code = WAITING if number in steps[:3] else 0
+            found.append(Case(f"{' '.join(words[:2])}, {number}", words, f"federated-{number:02}", code))
     return found
 
 
-def build(folder, call, source, *, lines=BUILT, secure=SECURE):
+def build(folder, call, source, *, lines=BUILT, secure=SECURE, federated=FEDERATED):
     """Make the worlds in `folder`; `call(folder, words)` calls the command line there."""
     home = folder / "federation"
     home.mkdir()
@@ -214,3 +247,16 @@ def build(folder, call, source, *, lines=BUILT, secure=SECURE):
         if _OTHER not in line.rpartition(" ")[2]:
             shutil.copytree(going, folder / f"secure-{number:02}")
         call(going, shlex.split(line))
+    if federated:
+        _federate(folder, call, source, federated)
+
+
+def _federate(folder, call, source, lines):
+    going = folder / "federated"
+    (going / "drop").mkdir(parents=True)
+    shutil.copyfile(source, going / "source.parquet")
+    for number, line in enumerate(lines):
+        shutil.copytree(going, folder / f"federated-{number:02}")
+        call(going, shlex.split(line))
+        for home in _HOMES if line.startswith("roster") else ():
+            shutil.copyfile(going / "roster.json", going / home / "public/roster.json")

@@ -38,6 +38,10 @@ _AGG = "agg/server/outbox/secagg-"
 _UP = "agg/clients/a/outbox/secagg-"
 _ALL = {s: " ".join(f"agg/clients/{c}/outbox/secagg-{s}-0001.safetensors" for c in "abc") for s in
         ("keys", "shares", "masked", "survivors", "unmask")}  # fmt: skip
+# A federation through a drop folder: the server has asked, b has answered, a not yet. `FEDERATION` is in its roster.
+FEDERATION = "0123456789abcdef" * 2
+_ASKED = f"fed/drop/{FEDERATION}.000001-server-to-a.sealed"
+_ANSWERED = f"fed/drop/{FEDERATION}.000001-b-to-server.sealed"
 _RUN = (
     _MSG, _M, "run/server/outbox/model-0001.safetensors", f"{_C}/egress.jsonl", "run/server/private/egress.jsonl",
     _DATA, _UPD, _KEY, "run/metrics/round-0001.json", "run/simulation/recipe.yaml", "run/simulation/partition.json",
@@ -88,6 +92,10 @@ LINES = {
         "synthesize gen/clients/00/private/vae.safetensors --count 3 "
         "--reviewed gen/clients/00/private/reviewed.parquet -o gen/clients/00/outbox/new.parquet",
         "gen/clients/00/private/reviewed.parquet"),
+    "secagg-keys": line("secagg keys --round 2 -o agg/clients/a/outbox/new.safetensors",
+                        "agg/clients/a/private/client.key", "agg/clients/a/egress.jsonl",
+                        leaves=[f"agg/clients/a/private/{name}" for name in  # secrets come before what is sent
+                                ("secagg-0001.json", "secagg-0002.json", "secagg.jsonl")]),
     "secagg-shares": line(
         "secagg shares agg-keys/server/outbox/secagg-keys-0001.safetensors --roster agg-keys/public/roster.json -o "
         "agg-keys/clients/a/outbox/new.safetensors", "agg-keys/server/outbox/secagg-keys-0001.safetensors",
@@ -223,5 +231,19 @@ LINES = {
                               "conf/ca.pem", "conf/node.pub", "conf/ca.pem", code=3),
     "federate-run": line("federate run conf/app --superlink 127.0.0.1:1 --root-certificates conf/ca.pem",
                          "conf/app/fedsynth_app/federation.yaml", code=3),
+    "federate-join": line("federate join fed/a/federation.yaml --home new/a --client a --data img/foreign.parquet "
+                          "--like run/public/test.parquet", "fed/a/federation.yaml"),
+    "federate-step-client": line(
+        "federate step --home fed/a --drop fed/drop -q", _ASKED,
+        *(f"fed/a/{name}" for name in ("federation.yaml", "public/roster.json", "clients/a/private/client.key",
+                                       "clients/a/private/data.parquet")), code=75),
+    "federate-step-server": line(
+        "federate step --home fed/server --drop fed/drop -q", _ANSWERED,
+        *(f"fed/server/{name}" for name in ("server/private/step.json", "public/model-0000.safetensors")),
+        leaves=["fed/server/server/private/step.json"], code=75),  # which answers came
+    "federate-status": line("federate status --home fed/server --delta 1e-5", "fed/server/federation.yaml",
+                            "fed/server/server/private/step.json", "fed/server/metrics/round-0000.json"),
+    "federate-units": line("federate units --home fed/a --drop fed/drop -o new/units", "fed/a/federation.yaml",
+                           "fed/a/clients/a/private/client.key"),
     "batch": line("batch conf/lines.txt", "conf/lines.txt", streams=True),
 }  # fmt: skip

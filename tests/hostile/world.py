@@ -10,10 +10,11 @@ import forge
 import numpy as np
 import pyarrow.parquet as pq
 
+from artifacts.identity.roster import write_roster
 from stages.data.png import encode_png
 from stages.receipt import give, keep
 from stages.receipt_proof import prove
-from stages.recipes.recipe import load_recipe
+from stages.recipes.recipe import change, load_recipe
 from stages.sign import sign
 
 PARAMS = "train-client: {local_epochs: 1, learning_rate: 0.1}\nencode: {method: delta}\naggregate: {rule: mean}\n"
@@ -45,6 +46,7 @@ def build(root: Path, helper, finished_run: Path, scaffold_run: Path) -> Path:
     forge.write_tensors(gated.outbox(), kind="message", round=1)
     _sources(root / "img", helper)
     _settings(root / "conf", helper)
+    _dropped(root / "fed", helper("hostile/lines.py").FEDERATION, root / "run/public/test.parquet", root / "img")
     (root / "new").mkdir()
     return root
 
@@ -120,3 +122,24 @@ def _settings(root, helper):
     (root / "app/fedsynth_app").mkdir(parents=True)
     terms = agreed(load_recipe("fedavg"), ("a", "b"), seed=0, wait=1.0, most_bytes=10**6)
     (root / "app/fedsynth_app" / FILE).write_text(terms.to_yaml())
+
+
+def _dropped(root, federation, test, sources):
+    """A federation through a drop folder: the server has asked both clients, b has answered."""
+    from stages.federate.join import join
+    from stages.federate.step import step
+    from stages.federate.terms import agreed
+
+    (root / "drop").mkdir(parents=True)
+    small = ("init-model.arch=softmax", "init-model.width=null", "init-model.depth=null", "train-client.local_epochs=1")
+    terms = agreed(change(load_recipe("fedavg"), small, 1), ("a", "b"), seed=0, wait=1e9, most_bytes=10**6)
+    (root / "terms.yaml").write_text(terms.to_yaml())
+    homes = {name: root / name for name in ("server", "a", "b")}
+    join(root / "terms.yaml", homes["server"], client=None, data=str(test))
+    for name in ("a", "b"):
+        join(root / "terms.yaml", homes[name], client=name, data=str(sources / "foreign.parquet"), like=test)
+    identities = [home / "identity.json" for home in homes.values()]
+    for home in homes.values():
+        write_roster(home / "public/roster.json", identities, federation, force=False)
+    for name in ("server", "b"):
+        step(homes[name], str(root / "drop"), log=lambda _line: None)
