@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _UNLIMITED = 1_000_000
 _MINUTE = 60.0
+_LEAST_VALUE = 20
 
 
 class Output:
@@ -53,9 +55,7 @@ class Output:
         if show is not None:
             show(console)
             return
-        width = max(len(name) for name in summary)
-        for name, value in summary.items():
-            console.print(f"{name.replace('_', ' '):<{width}}  {_worded(value)}", soft_wrap=True)
+        facts(console, [(name.replace("_", " "), _worded(value)) for name, value in summary.items()])
 
     def warn(self, text: str) -> None:
         """What the user must know although the work was done; on stderr, `--quiet` notwithstanding."""
@@ -79,12 +79,17 @@ class Output:
             yield Minutes(description, says_time=says_time)
             return
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+        from rich.text import Text
+
+        class Count(MofNCompleteColumn):
+            def render(self, task: Task) -> Text:
+                return Text() if task.total is None else super().render(task)
 
         columns = [
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(),
-            MofNCompleteColumn(),
+            Count(),
             *([] if says_time else [TimeRemainingColumn(compact=True, elapsed_when_finished=True)]),
             TextColumn("{task.fields[text]}", markup=False),
         ]
@@ -143,6 +148,20 @@ def stdout_console() -> Console:
 
     # A file or another program has no columns to fit into.
     return Plain() if sys.stdout.isatty() or "COLUMNS" in os.environ else Plain(width=_UNLIMITED, soft_wrap=True)
+
+
+def facts(console: Console, pairs: Sequence[tuple[str, Any]]) -> None:
+    """Names and values, a line each; on a terminal a long value goes on below itself, its words and paths whole."""
+    width = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        lines = textwrap.wrap(
+            shown(str(value)),
+            max(console.width - width - GAP, _LEAST_VALUE),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for number, line in enumerate(lines or [""]):
+            console.print(f"{name if number == 0 else '':<{width}}{' ' * GAP}{line}".rstrip(), soft_wrap=True)
 
 
 def table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

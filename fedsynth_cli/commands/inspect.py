@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsynth_cli.console import Output, human_bytes, table
+from fedsynth_cli.console import Output, facts, human_bytes, table
 from fedsynth_cli.options import Force, Json, Quiet
 from fedsynth_cli.urls import WRITTEN
 
@@ -63,17 +63,15 @@ def inspect(
 
 
 def _show(console: Console, about: dict[str, Any], drawn: list[str]) -> None:
-    facts: list[tuple[str, Any]] = [("file", about["file"]), ("size", human_bytes(about["bytes"]))]
+    found: list[tuple[str, Any]] = [("file", about["file"]), ("size", human_bytes(about["bytes"]))]
     if about["artifact"]:
-        facts += _facts(about)
+        found += _facts(about)
     else:
-        facts.append(("kind", f"a plain {about['format']} file, not a fedsynth artifact"))
-        facts += [(f"says {name}", value) for name, value in about["metadata"].items()]
-        facts.append(("sha256", about["sha256"]))
-    facts += [("sheet", path) for path in about.get("sheets", [])]
-    width = max(len(name) for name, _ in facts)
-    for name, value in facts:
-        console.print(f"{name:<{width}}  {value}", soft_wrap=True)
+        found.append(("kind", f"a plain {about['format']} file, not a fedsynth artifact"))
+        found += [(f"says {name}", value) for name, value in about["metadata"].items()]
+        found.append(("sha256", about["sha256"]))
+    found += [("sheet", path) for path in about.get("sheets", [])]
+    facts(console, found)
     console.print()
     if "tensors" in about:
         rows = [[t["name"], t["dtype"], "×".join(map(str, t["shape"])) or "scalar", t["bytes"], _range(t)]
@@ -94,7 +92,7 @@ def _facts(about: dict[str, Any]) -> list[tuple[str, Any]]:
     who = f"client {about['client']}, " if about["client"] else ""
     when = f"round {about['round']}, " if about["round"] is not None else ""
     method = f" ({about['method']})" if about["method"] else ""
-    facts: list[tuple[str, Any]] = [
+    found: list[tuple[str, Any]] = [
         ("kind", f"{about['kind']}: {about['about']}"),
         ("custody", about["custody"] + (" (simulation)" if about["simulation"] else "")),
         ("made by", f"{who}{when}{about['stage']}{method}"),
@@ -103,15 +101,15 @@ def _facts(about: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
     for entry in about["inputs"]:
         name = f"sha256 {entry['sha256']}" if "sha256" in entry else f"commitment {entry['commitment']}"
-        facts.append((f"from {entry['role']}", name))
-    facts += [(f"discloses {name}", sentence) for name, sentence in about["disclosures"].items()]
-    facts += [("note", about["note"])] if about["note"] else []
-    facts += [(f"count {name}", value) for name, value in about["counts"].items()]
-    facts += [("noise", sentence) for sentence in about["privacy_in_words"]]
-    facts += [("signed by", ", ".join(line["signed_by"])) for line in about.get("statements", [])]
+        found.append((f"from {entry['role']}", name))
+    found += [(f"discloses {name}", sentence) for name, sentence in about["disclosures"].items()]
+    found += [("note", about["note"])] if about["note"] else []
+    found += [(f"count {name}", value) for name, value in about["counts"].items()]
+    found += [("noise", sentence) for sentence in about["privacy_in_words"]]
+    found += [("signed by", ", ".join(line["signed_by"])) for line in about.get("statements", [])]
     params = ", ".join(f"{k}={v}" for k, v in about["params"].items() if k != "class_names")
-    facts.append(("parameters", params or "none"))
-    return facts
+    found.append(("parameters", params or "none"))
+    return found
 
 
 def _range(found: dict[str, Any]) -> str:

@@ -1,9 +1,12 @@
 """Columns of tables: words stay whole at 60 and 80 columns, paths lose their middle."""
 
+import io
 import re
 
 import pytest
+from rich.console import Console
 
+from fedsynth_cli.console import facts
 from fedsynth_cli.table_layout import GAP, laid_out
 
 _ROWS = [
@@ -47,3 +50,15 @@ def test_a_long_path_loses_its_middle():
 def test_a_word_that_is_too_long_for_any_line_is_cut():
     found = laid_out([["a", "b"], ["x" * 100, "y"]], 40)
     assert _width(found) <= 40 and "".join(found[1][0]) == "x" * 100
+
+
+def test_names_and_values_wrap_between_words_and_keep_what_is_copied():
+    digest = "9b1aad067ff2bbf92ef7a882b78a1f135245b950f873cdde03d430d3b31187d7"
+    sentence = "The change that training on private data made to the model (with the running averages of batch norm)."
+    written = io.StringIO()
+    facts(Console(file=written, width=60), [("discloses update", sentence), ("from model", f"sha256 {digest}")])
+    lines = written.getvalue().splitlines()
+    assert [line for line in lines if len(line) > 60] == [f"{'':<18}{digest}"], "in one piece, to be copied"
+    said = " ".join(line.strip() for line in lines)
+    assert re.sub(r"\s+", " ", said) == f"discloses update {sentence} from model sha256 {digest}", "nothing is lost"
+    assert all(line.startswith(" " * 18) for line in lines[1:3]), "below the value"
