@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from loading import load
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -55,3 +56,15 @@ def test_a_function_of_the_walks_is_there(name):
     for attribute in parts[length:]:
         found = getattr(found, attribute)
     assert found is not None
+
+
+def test_the_counts_of_files_are_those_that_are_added_for_real():
+    few, worked = load("house/test_files_touched.py"), load("house/test_worked_additions.py")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| ")
+    ]
+    assert {row[0]: int(row[2]) for row in rows if len(row) == 3 and row[2].isdigit()} == {
+        "federated algorithm": len(few.ALGORITHM), "`encode` method": len(few.METHOD),
+        "kind of file": len(worked.KIND), "generator family": len(worked.GENERATOR),
+        "measurement of `evaluate`": len(worked.MEASUREMENT), "field of the egress ledger": len(worked.LEDGER_FIELD),
+    }  # fmt: skip
