@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.errors import InputError
@@ -37,10 +39,14 @@ def encode_on_public_images(
 ) -> Summary:
     """Write the residuals into an outbox; or, for `secagg mask`, into private/.
 
-    The summary says the cosine that the receiver will get.
+    The summary says the cosine that the receiver will get. Under masks nobody learns how good one client's is, and a
+    refusal would show who has an update that hardly arrives, or diverged: it goes with the others', or as zeros.
     """
     custody: Custody = "private" if out.absolute().parent.name == PRIVATE else "outbound"
-    made = Outgoing.read(model, update, out, kind="update", custody=custody, key=key, client=client)
+    masked = custody == "private"
+    made = Outgoing.read(
+        model, update, out, kind="update", custody=custody, key=key, client=client, may_be_zeros=masked
+    )
     metadata = made.described(params, disclosed=[], libraries=["torch"])
     made.check(metadata, force=force)
     start, change = made.start, made.change
@@ -61,9 +67,11 @@ def encode_on_public_images(
     report(1, 1, "least squares")
     sent: dict[str, NDArray[Any]] = {"residuals": found.cpu().numpy(), **sent_averages(change.tensors, wanted)}
     cosine = arriving_cosine(carried_by_residuals(module, start, sent, params), wanted)
-    if not (cosine > 0 and cosine >= params.least_cosine):  # also where it is not a number
+    if masked and not all(np.isfinite(tensor).all() for tensor in sent.values()):
+        sent = {name: np.zeros_like(tensor) for name, tensor in sent.items()}
+    if not masked and not (cosine > 0 and cosine >= params.least_cosine):  # also where it is not a number
         raise InputError(
             f"{update}: {params.images} public images decode to a cosine of {cosine:.3f}; --least-cosine is "
             f"{params.least_cosine:g}. Give more --images or --iterations, or another --method."
         )
-    return made.write(sent, metadata, force=force, cosine=round(cosine, 6))
+    return made.write(sent, metadata, force=force, cosine=round(cosine, 6) if math.isfinite(cosine) else 0.0)

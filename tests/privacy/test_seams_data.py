@@ -432,6 +432,23 @@ def test_nothing_in_the_data_makes_a_refusal_where_noise_for_clients_comes_later
     assert code == 0, err
 
 
+@pytest.mark.parametrize("value", [0.0, np.float32(1e-30)])
+def test_an_update_that_residuals_hardly_carry_goes_under_masks_like_any_other(client, fedsynth, value):
+    """Zeros, where training diverged, point nowhere: a refusal would show it to all who see who answered."""
+    update = client.train(noise_multiplier=None, sampling_rate=None)
+    found = tensors_file.read(update)
+    counts = {"num_examples": 40, "local_steps": 0 if value == 0 else 3}
+    flat = {name: np.full_like(tensor, value) for name, tensor in found.tensors.items()}
+    tensors_file.write(update, flat, dataclasses.replace(found.metadata, counts=counts), force=True)
+    words = ["encode", client.model, update, "--method", "public-images", "--images", 8, "--iterations", 2]
+    words += ["--least-cosine", 0.999, "-o"]
+    assert fedsynth(*words, client.base / "outbox/message.safetensors")[0] == 3
+    out = client.private("unsent.safetensors")
+    code, _, err = fedsynth(*words, out)
+    assert (code, err) == (0, "")
+    assert all(np.isfinite(tensor).all() for tensor in tensors_file.read(out).tensors.values())
+
+
 def test_noise_for_clients_that_comes_later_is_not_said_beside_noise_for_records(client, fedsynth):
     words = private_stages(client.data, client.model)["records"]
     assert fedsynth(*words, "--covered-as", "client")[0] == 2
