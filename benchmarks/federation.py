@@ -5,10 +5,9 @@ at one end to its place at the other, checks included. Bytes on the wire are all
 while the run lasts: TLS, Flower's envelopes, and its nodes' asking whether there is something to do. One turn, but
 for the rounds.
 
-Flower starts a process for every task, and each imports Flower, fedsynth and torch, whatever the work: most of a
-short round, and of a small message on its way down. `run` imports once. At full size a message of 500 MB is sent too,
-which is near the end of what a SuperLink carries: to delete a message that was delivered it first writes all of it to
-its SQLite database once more, in one transaction, and nobody else writes meanwhile, heartbeats neither.
+Flower starts a process for every task, which imports Flower and nothing else; the work is done by workers that stay.
+A SuperNode that finds no message looks again after three seconds: most of a short round. `run` has neither. At full
+size a message of 500 MB is sent too, in pieces of 64 MB.
 """
 
 from __future__ import annotations

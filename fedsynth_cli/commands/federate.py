@@ -16,6 +16,7 @@ from fedsynth_cli.options import Force, Json, Log, LogPrivate, Out, Quiet, Recip
 
 if TYPE_CHECKING:
     from stages.federate.child import Echo
+    from stages.federate.keeper import WorkerBounds
     from stages.recipes.recipe import Recipe
 
 _SERVER, _CLIENT, _SIMULATION, _FILES = "At the server", "At a client", "On one machine", "By files, at each party"
@@ -39,6 +40,31 @@ SuperLinkAddress = Annotated[
 Roots = Annotated[
     Path,
     typer.Option("--root-certificates", help="The CA certificate that vouches for the SuperLink.", show_default=False),
+]
+
+Drop = Annotated[
+    str | None,
+    typer.Option(
+        "--drop", metavar="PATH|URL", show_default="parcels go over Flower",
+        help="Leave parcels in this folder or bucket, which all parties reach; Flower only says that they are there.",
+    ),
+]  # fmt: skip
+Memory = Annotated[
+    int | None,
+    typer.Option("--memory", min=512, help="MB that the worker may use.", show_default="3/4 of the machine"),
+]
+Longest = Annotated[
+    float | None,
+    typer.Option(
+        "--longest", min=1, help="Seconds after which a task hangs, and its worker is started anew.",
+        show_default="twice --wait, at least 600",
+    ),
+]  # fmt: skip
+Unconfined = Annotated[
+    bool,
+    typer.Option(
+        "--unconfined", help="Let Flower's processes read what this user may read (where Linux has no Landlock)."
+    ),
 ]
 
 
@@ -105,13 +131,17 @@ def superlink(
     ca: Annotated[Path, typer.Option("--ca", help="The CA that vouches for the certificate.", show_default=False)],
     host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where to listen.")] = 9092,
+    drop: Drop = None,
+    memory: Memory = None,
+    longest: Longest = None,
+    unconfined: Unconfined = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Start the SuperLink, which relays the messages; it runs until you stop it. TLS and node keys are always on.
+    """Start the SuperLink, which relays sealed parcels, and the server's worker; it runs until you stop it.
 
-    Other machines reach only what a node with its key needs. Runs are started, and nodes registered, on this one;
-    Flower itself would let anybody do so.
+    TLS and node keys are always on. Who reaches the port could start runs and register nodes: put a proxy before it
+    that passes /v1/fleet/ and /health alone (docs/federate.md). Such a run would still reach no file of this home.
 
     Example: fedsynth federate superlink --home server --certificate server.pem --key server.key --ca ca.pem
     """
@@ -120,7 +150,8 @@ def superlink(
 
     output = Output(as_json=json, quiet=quiet)
     stage(
-        home, host=host, port=port, tls=Tls(certificate=certificate, key=key, ca=ca), echo=_echo(quiet),
+        home, host=host, port=port, tls=Tls(certificate=certificate, key=key, ca=ca), drop=drop,
+        bounds=_bounds(longest, memory), unconfined=unconfined, echo=_echo(quiet),
         ready=lambda summary: _now(output, summary),
     )  # fmt: skip
 
@@ -192,12 +223,17 @@ def supernode(
         typer.Option("--port", min=1, max=65535, help="On 127.0.0.1, for Flower's own use.", show_default="any"),
     ] = None,
     patience: Annotated[float, typer.Option("--patience", min=0, help="Seconds to wait for the SuperLink.")] = 10.0,
+    drop: Drop = None,
+    memory: Memory = None,
+    longest: Longest = None,
+    unconfined: Unconfined = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Start a client's node; it runs until you stop it. It opens one outgoing connection and accepts none.
+    """Start a client's node and its worker; it runs until you stop it. It opens one outgoing connection, accepts none.
 
-    The data stays in --home. Whatever leaves is written into the client's outbox and its ledger before it is sent.
+    The data stays in --home, where Flower's processes reach nothing: they hand sealed parcels to the worker. Whatever
+    leaves is written into the client's outbox and its ledger before it is sent.
 
     Example: fedsynth federate supernode --home hospital-a --client hospital-a --superlink link.example.org:9092
     --root-certificates ca.pem --key hospital-a.key
@@ -207,8 +243,9 @@ def supernode(
 
     output = Output(as_json=json, quiet=quiet)
     stage(
-        home, client, link=Link(superlink, root_certificates), key=key, port=port, patience=patience,
-        echo=_echo(quiet), ready=lambda summary: _now(output, summary),
+        home, client, link=Link(superlink, root_certificates), key=key, port=port, patience=patience, drop=drop,
+        bounds=_bounds(longest, memory), unconfined=unconfined, echo=_echo(quiet),
+        ready=lambda summary: _now(output, summary),
     )  # fmt: skip
 
 
@@ -257,6 +294,12 @@ def _names(clients: str) -> tuple[str, ...]:
     if clients.isdecimal() and int(clients) > 0:
         return tuple(numbered_clients(int(clients)))
     return tuple(name.strip() for name in clients.split(","))
+
+
+def _bounds(longest: float | None, memory: int | None) -> WorkerBounds:
+    from stages.federate.keeper import WorkerBounds
+
+    return WorkerBounds(seconds=longest, memory=None if memory is None else memory * 2**20)
 
 
 def _echo(quiet: bool) -> Echo:

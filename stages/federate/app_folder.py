@@ -1,6 +1,6 @@
 """The Flower app of a federation: a folder that `flwr run` takes, with the terms inside.
 
-It holds no code of ours but two lines that name the apps of the installed fedsynth, and asks for no package, so that
+Its code is a copy of `flower_app`: what carries sealed parcels to a worker and back. It asks for no package, so that
 nothing is ever downloaded. The same terms give the same bytes, so that everybody can compare the bundle's digest.
 """
 
@@ -31,21 +31,7 @@ serverapp = "{package}.server:app"
 clientapp = "{package}.client:app"
 """
 
-_INIT = '"""The federation described by the terms beside this file. Written by `fedsynth federate app`."""\n'
-
-_SERVER = f"""\
-from pathlib import Path
-
-from stages.federate.server_app import server_app
-
-app = server_app(Path(__file__).with_name("{FILE}"))
-"""
-
-_CLIENT = """\
-from stages.federate.client_app import client_app
-
-app = client_app()
-"""
+_APP = Path(__file__).with_name("flower_app")
 
 
 def write_app(terms: Terms, out: Path, *, force: bool = False) -> Summary:
@@ -67,18 +53,9 @@ def write_app(terms: Terms, out: Path, *, force: bool = False) -> Summary:
     }
 
 
-def bundle_digest(terms: Terms) -> str:
-    """Of the bundle that Flower makes of the folder: the one app that a client by these terms runs."""
-    from flwr.cli.build import build_fab_from_files
-
-    return sha256_hex(build_fab_from_files(_files(terms))[0])
-
-
 def _files(terms: Terms) -> dict[str, bytes]:
     texts = {
-        f"{_PACKAGE}/__init__.py": _INIT,
-        f"{_PACKAGE}/server.py": _SERVER,
-        f"{_PACKAGE}/client.py": _CLIENT,
+        **{f"{_PACKAGE}/{path.name}": path.read_text() for path in sorted(_APP.glob("*.py"))},
         terms_in_app(Path()).as_posix(): terms.to_yaml(),
         "pyproject.toml": _PROJECT.format(version=terms.versions["fedsynth"], package=_PACKAGE, terms=FILE),
     }

@@ -20,6 +20,8 @@ from stages.federate.parcels import ParcelError
 
 SUFFIX = ".sealed"
 _CHUNK = 2**20
+_MOST_KNOWN = 1000
+_known: dict[Path, tuple[int, int, str]] = {}  # of files: when written, size, digest
 
 
 @dataclass(frozen=True)
@@ -131,3 +133,14 @@ def _read(path: Path) -> Iterator[bytes]:
     with path.open("rb") as handle:
         while chunk := handle.read(_CHUNK):
             yield chunk
+
+
+def digest_of(path: Path) -> str:
+    """Computed once for a file that stays as it is, however often somebody asks."""
+    found = path.stat()
+    known = _known.get(path)
+    if known is None or known[:2] != (found.st_mtime_ns, found.st_size):
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[path] = known = (found.st_mtime_ns, found.st_size, sha256_file(path))
+    return known[2]

@@ -14,7 +14,6 @@ from artifacts.writing.atomic import explained, make_folder
 from stages import plugins
 from stages.federate.link import LOOPBACK
 
-HOME_VARIABLE = "FEDSYNTH_HOME"  # where the ServerApp finds the server's home
 _FOLDER = ".flwr"
 
 
@@ -37,22 +36,32 @@ def folder(place: Place) -> Path:
     return found
 
 
-def environment(flower_home: Path, **more: str) -> dict[str, str]:
-    """The environment of a program of Flower's: it reports to nobody, looks for no updates and installs nothing.
-
-    Whatever else was said to Flower by the environment is left out: all that it gets is on its command line.
-    """
+def plain_environment(**more: str) -> dict[str, str]:
+    """Whatever was said to Flower by the environment is left out: all that it gets is on its command line."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
     return {
         **kept,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         "PYTHONUNBUFFERED": "1",  # its lines are read as they come
+        # Loaded is what the operator named for the command that starts it, and nothing else.
+        plugins.VARIABLE: os.pathsep.join(plugin.name for plugin in plugins.loaded()),
+        **more,
+    }
+
+
+def environment(flower_home: Path, **more: str) -> dict[str, str]:
+    """The environment of a program of Flower's: it reports to nobody, looks for no updates and installs nothing."""
+    kept = plain_environment()
+    temporary = flower_home.absolute() / "tmp"
+    make_folder(temporary, 0o700)
+    return {
+        **kept,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        "TMPDIR": str(temporary),  # the one place where it may write
         "FLWR_HOME": str(flower_home.absolute()),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        # An app loads what the operator named for the command that started its node, and nothing else.
-        plugins.VARIABLE: os.pathsep.join(plugin.name for plugin in plugins.loaded()),
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds; Flower's own, a second, is a part of every round
         **_direct_to_loopback(kept),
         **more,
     }

@@ -5,31 +5,36 @@ Always with TLS, with node authentication, without telemetry. Each runs until it
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from artifacts import limits
-from artifacts.errors import FedsynthError, InputError, VerificationError
+from artifacts.errors import FedsynthError, InputError, UsageError, VerificationError
 from artifacts.identity.owner import refuse_shared
 from artifacts.places import RunFolder
-from artifacts.writing import atomic, locks
+from artifacts.writing import locks
 from stages.execution.progress import Summary
 from stages.federate import flower
 from stages.federate.child import Child, Echo, started
+from stages.federate.confined import command as confined
+from stages.federate.confined import version as landlock_version
+from stages.federate.flower_app import wire
+from stages.federate.keeper import WorkerBounds, kept
 from stages.federate.link import Link, check_server, free_port, need_file
-from stages.federate.node_seat import give_up, take
 from stages.federate.party import place_of
 from stages.federate.terms import FILE, read_terms
 
 Ready = Callable[[Summary], None]
 
+ANY = WorkerBounds()
+
 DATABASE = "state.db"
 _SECONDS_TO_START = 120.0
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listening everywhere, asked from here
+_SEAT_TAKEN = r"already (?:active|connected|online|activated)"
+_SEAT_SECONDS, _SEAT_PAUSE = 90.0, 5.0
 _CONNECTED = r"SuperNode ID: (\d+)"
 _ENDED_BY = r"^(?!For more information|Exit Code).*\b(?:ERROR|[Ee]rror|[Ff]ailed|[Uu]nable|[Ii]nvalid)\b.*"
 
@@ -43,24 +48,34 @@ class Tls:
     ca: Path
 
 
-def superlink(home: Path, *, host: str, port: int, tls: Tls, echo: Echo, ready: Ready) -> None:
-    """Run the SuperLink of the server whose home this is. What it holds for the clients survives a restart."""
+def superlink(
+    home: Path, *, host: str, port: int, tls: Tls, drop: str | None = None, bounds: WorkerBounds = ANY,
+    unconfined: bool = False, echo: Echo, ready: Ready,
+) -> None:  # fmt: skip
+    """Run the SuperLink of the server whose home this is, and the worker that its runs ask. What it holds for the
+    clients survives a restart.
+    """
     # Flower's own processes reach it in the same way: a certificate that is no good for this is no good at all.
     near = _ANY.get(host, host)
     check_server(tls.certificate, tls.key, tls.ca, near)
-    flower.program("flower-superlink")
+    program = flower.program("flower-superlink")
     free_port(host, port)
     folder = flower.folder(RunFolder(home).server)
-    variables = flower.environment(folder, **{flower.HOME_VARIABLE: str(home.absolute())})
+    pems = [tls.certificate.absolute(), tls.key.absolute(), tls.ca.absolute()]
     words: list[str | Path] = [
-        sys.executable, "-P", "-m", "stages.federate.guarded_link", "--host", host, "--port", str(port),
-        "--database", folder.absolute() / DATABASE,
-        "--ssl-certfile", tls.certificate.absolute(), "--ssl-keyfile", tls.key.absolute(),
-        "--ssl-ca-certfile", tls.ca.absolute(), "--enable-supernode-auth", "--disable-runtime-dependency-installation",
+        program, "--host", host, "--port", str(port), "--database", folder.absolute() / DATABASE,
+        "--ssl-certfile", pems[0], "--ssl-keyfile", pems[1], "--ssl-ca-certfile", pems[2],
+        "--enable-supernode-auth", "--disable-runtime-dependency-installation",
     ]  # fmt: skip
+    words = _alone(words, folder, pems, unconfined=unconfined)
     local = Link(f"{_bracketed(near)}:{port}", tls.ca)
-    with locks.held(folder, "a SuperLink"), started(words, variables, echo) as child:
+    with (
+        locks.held(folder, "a SuperLink"),
+        kept(home, None, drop=drop, bounds=bounds, echo=echo) as worker,
+        started(words, flower.environment(folder, **{wire.VARIABLE: str(worker.socket)}), echo) as child,
+    ):
         _until(child, lambda: _answers(local), "SuperLink")
+        worker.wait_until_up()
         ready({"superlink": f"{_bracketed(host)}:{port}", "home": str(home), "pid": child.pid})
         raise _ended(child, "SuperLink")
 
@@ -73,35 +88,69 @@ def supernode(
     key: Path,
     port: int | None = None,
     patience: float = 0.0,
+    drop: str | None = None,
+    bounds: WorkerBounds = ANY,
+    unconfined: bool = False,
     echo: Echo,
     ready: Ready,
 ) -> None:
-    """Run the SuperNode of a client. Once it was connected it waits for a SuperLink that goes away, for ever."""
+    """Run the SuperNode of a client, and its worker. Once it was connected it waits for a SuperLink that goes away, for
+    ever.
+    """
     _, place = place_of(home, client, read_terms(home / FILE))
     check_private_key(key)
-    flower.program("flower-supernode")
+    program = flower.program("flower-supernode")
     link.check(patience)
     folder = flower.folder(place)
-    # A file, because a path may hold what the command line would take apart. It stays here: Flower never sends it.
-    config = folder.absolute() / "node.toml"
-    said = {"client": client, "home": str(home.absolute())}
-    text = "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in said.items())
-    atomic.write(config, [text.encode()], force=True, custody="private")
     words: list[str | Path] = [
-        sys.executable, "-P", "-m", "stages.federate.approved_node", (home / FILE).absolute(),
-        "--superlink", link.address, "--root-certificates", link.roots.absolute(),
+        program, "--superlink", link.address, "--root-certificates", link.roots.absolute(),
         "--auth-supernode-private-key", key.absolute(), "--host", "127.0.0.1",
-        "--port", str(free_port("127.0.0.1", port)), "--node-config", config,
+        "--port", str(free_port("127.0.0.1", port)),
     ]  # fmt: skip
-    with locks.held(folder, "a SuperNode"):
-        give_up(folder, link, key)
-        with started(words, flower.environment(folder), echo) as child:
-            _until(child, lambda: child.said(_CONNECTED) is not None, "SuperNode")
-            seat = child.said(_CONNECTED)
-            assert seat is not None
-            take(folder, seat.group(1))
-            ready({"client": client, "superlink": link.address, "home": str(home), "pid": child.pid})
+    words = _alone(words, folder, [link.roots, key], unconfined=unconfined)
+    with (
+        locks.held(folder, "a SuperNode"),
+        kept(home, client, drop=drop, bounds=bounds, echo=echo) as worker,
+    ):
+        environment = flower.environment(folder, **{wire.VARIABLE: str(worker.socket)})
+        until = time.monotonic() + _SEAT_SECONDS
+        while True:
+            with started(words, environment, echo) as child:
+                if not _connected(child) and child.said(_SEAT_TAKEN) and time.monotonic() < until:
+                    echo("fedsynth: the SuperLink takes a node that was killed for present, for a minute at most")
+                    time.sleep(_SEAT_PAUSE)
+                    continue
+                worker.wait_until_up()
+                ready({"client": client, "superlink": link.address, "home": str(home), "pid": child.pid})
+                raise _ended(child, "SuperNode")
+
+
+def _alone(
+    words: list[str | Path], folder: Path, readable: list[Path], *, unconfined: bool
+) -> list[str | Path]:  # fmt: skip
+    """Whatever app Flower is made to run, it reaches no file of this home but Flower's own."""
+    if unconfined:
+        return words
+    if landlock_version() == 0:
+        raise UsageError(
+            "this system has no Landlock (Linux 5.13 and later), by which Flower's processes are kept from the home's "
+            "files. Run this in a container or as another user that reads no more than it must, and say --unconfined."
+        )
+    return confined(words, writable=[folder], readable=readable)
+
+
+def _connected(child: Child) -> bool:
+    """Whether the node is in; False if the SuperLink takes another one for it."""
+    until = time.monotonic() + _SECONDS_TO_START
+    while child.said(_CONNECTED) is None:
+        if not child.running():
+            if child.said(_SEAT_TAKEN):
+                return False
             raise _ended(child, "SuperNode")
+        if time.monotonic() >= until:
+            raise InputError(f"the SuperNode was not up after {_SECONDS_TO_START:.0f} seconds. See what it logged.")
+        time.sleep(0.1)
+    return True
 
 
 def check_private_key(path: Path) -> None:

@@ -17,7 +17,7 @@ from artifacts.identity.keys import Key
 from artifacts.identity.roster import Roster, public_half, read_roster
 from artifacts.places import SERVER, Place, RunFolder
 from artifacts.writing import atomic
-from stages.federate.drop import SUFFIX, DropFolder, Label
+from stages.federate.drop import SUFFIX, DropFolder, Label, digest_of
 from stages.federate.parcels import ParcelError
 from stages.federate.sealed import Address, address_of, check_address, seal, unseal
 from stages.federate.terms import FILE, Terms, read_terms
@@ -66,6 +66,11 @@ def recall(place: Place, read: Callable[[dict[str, Any]], Any]) -> Any:
         return read(read_json(path) if path.exists() else {})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path} is damaged ({error}). Restore it from a copy of this home.") from error
+
+
+def connected_file(place: Place) -> Path:
+    """Whose nodes were there when the server last looked, where Flower carries the parcels."""
+    return place.private / "parcels" / "connected.json"
 
 
 def _memory(place: Place) -> Path:
@@ -136,10 +141,34 @@ class Party:
         for label in self.drop.labels(sender=re.escape(self.name)):
             if label.exchange < exchange:
                 self.drop.remove(label)
-        for path in self._folder.glob(f"*{SUFFIX}") if self._folder.is_dir() else ():
+        for path in self._kept_files():
             if int(path.name.partition("-")[0]) < exchange:
                 atomic.remove(path)
         return total
+
+    def ours(self) -> list[tuple[Label, int, str]]:
+        """The parcels of our newest exchange, with size and digest."""
+        found = {path: re.fullmatch(r"(\d+)-to-(.+)", path.name.removesuffix(SUFFIX)) for path in self._kept_files()}
+        labels = {path: Label(int(m[1]), self.name, m[2]) for path, m in found.items() if m}
+        newest = max((label.exchange for label in labels.values()), default=0)
+        return [
+            (label, path.stat().st_size, digest_of(path))
+            for path, label in sorted(labels.items())
+            if label.exchange == newest
+        ]
+
+    def piece(self, label: Label, offset: int, most: int) -> bytes:
+        """Of a parcel of ours."""
+        path = self._kept(label)
+        with atomic.explained(path, "read"), path.open("rb") as handle:
+            handle.seek(offset)
+            return handle.read(most)
+
+    def from_server(self, name: str) -> Label | None:
+        """The label of a parcel to us, if this is the name of one."""
+        number = re.search(r"\.(\d{6,9})-", name)
+        label = Label(int(number[1]), SERVER, self.name) if number else None
+        return label if label is not None and self.drop.name(label) == name else None
 
     def remember(self, said: dict[str, Any]) -> None:
         text = json.dumps(said, indent=2, ensure_ascii=False) + "\n"
@@ -148,6 +177,9 @@ class Party:
     @property
     def _folder(self) -> Path:
         return self.place.private / "parcels"
+
+    def _kept_files(self) -> list[Path]:
+        return list(self._folder.glob(f"*{SUFFIX}")) if self._folder.is_dir() else []
 
     def _kept(self, label: Label) -> Path:
         return self._folder / f"{label.exchange:06}-to-{label.recipient}{SUFFIX}"

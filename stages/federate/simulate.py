@@ -12,10 +12,9 @@ from artifacts.errors import FedsynthError, InputError
 from artifacts.writing import locks
 from stages import plugins
 from stages.execution.progress import Report, Summary, silent
-from stages.federate.client_app import client_app
 from stages.federate.server import serve_held
-from stages.federate.server_app import GridChannel
 from stages.federate.terms import FILE, agreed
+from stages.federate.virtual import VirtualChannel, virtual_client
 from stages.recipes.perform import perform
 from stages.recipes.recipe import Recipe
 from stages.recipes.runner import begin, clients_of
@@ -52,7 +51,7 @@ def simulate(recipe: Recipe, out: Path, *, seed: int, cpus: int, report: Report 
 
         def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
             try:
-                channel = GridChannel(grid, terms, shared=True)
+                channel = VirtualChannel(grid, terms)
                 result.append(serve_held(terms, out, channel, log=logging.getLogger("flwr").info, report=report))
             except FedsynthError as error:
                 result.append(error)
@@ -62,7 +61,7 @@ def simulate(recipe: Recipe, out: Path, *, seed: int, cpus: int, report: Report 
         init_args = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": cpus}
         run_simulation(
             server_app=app,
-            client_app=client_app(out.absolute()),
+            client_app=virtual_client(out.absolute()),
             num_supernodes=_most_at_a_time(steps),
             backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": init_args},
         )

@@ -11,7 +11,7 @@ from artifacts.formats.plain_data import read_json
 from artifacts.identity.roster import Roster, read_roster
 from artifacts.places import SERVER, Place, RunFolder
 from stages.execution.progress import Summary
-from stages.federate.party import check_key, place_of, recall
+from stages.federate.party import check_key, connected_file, place_of, recall
 from stages.federate.step_client import ClientMemory
 from stages.federate.step_server import ServerMemory
 from stages.federate.terms import FILE, Terms, read_terms
@@ -44,6 +44,8 @@ def _of_server(home: Path, place: Place, terms: Terms, last: int | None) -> Summ
     found: Summary = {"accuracy": read_json(measured)["accuracy"] if measured.exists() else "none yet"}
     found |= {"exchange": memory.exchange, "ended": memory.ended, "bytes_received": received}
     found["bytes_in_parcels"] = memory.sent_bytes
+    if connected_file(place).exists():
+        found["connected"] = list(map(str, read_json(connected_file(place))["connected"]))
     if is_noised(terms.recipe):
         # Who was drawn is the server's secret, and a page of status is soon shown to others.
         return found | {"waits_for": "not shown: who takes part is drawn in secret"}

@@ -22,8 +22,8 @@ from stages.federate import flower
 from stages.federate.app_folder import terms_in_app
 from stages.federate.child import Child, Echo, started
 from stages.federate.link import Link, need_file
-from stages.federate.server_app import end_file
 from stages.federate.terms import Terms, read_terms
+from stages.federate.worker import end_file
 
 _NAME = "here"  # of the one connection that Flower's command line is told
 _SECONDS_BETWEEN = 1.0

@@ -15,15 +15,16 @@ from stages.federate.parcels import pack
 from stages.federate.server import serve
 from stages.federate.terms import FILE, agreed
 from stages.recipes.perform import perform
-from stages.recipes.runner import begin
+from stages.recipes.runner import begin, clients_of
+from stages.recipes.secagg_steps import identity_steps
 from stages.run_folder.files import PARTITION_RECORD, ROSTER
 
 
 def prepared(recipe, folder, seed):
     """A run folder before its first round: data divided, keys made, identities and roster carried around."""
-    for step in begin(recipe, folder, seed):
-        if step.command in ("identity", "roster"):
-            perform(step, folder)
+    begin(recipe, folder, seed)
+    for step in identity_steps(clients_of(folder)):
+        perform(step, folder)
     return folder
 
 

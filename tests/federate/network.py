@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,8 +12,14 @@ import sys
 import time
 from pathlib import Path
 
+from artifacts.identity import keys
+from artifacts.identity.roster import write_identity, write_roster
+from artifacts.places import RunFolder
+from stages.keygen import keygen
+from stages.run_folder.files import ROSTER
+
 FEDSYNTH = [sys.executable, "-c", "from fedsynth_cli.app import main; main()"]
-_SECONDS = 90
+_SECONDS = 240
 
 
 class Network:
@@ -30,8 +37,23 @@ class Network:
         self.homes = {client: folder / client for client in self.clients}
         for home in (self.server_home, *self.homes.values()):
             home.mkdir()
+        self._introduce()
         self.port = free_port()
         self.services = {}
+
+    def _introduce(self):
+        """A key for everybody, and the roster of all of them in every home."""
+        everybody = {"server": self.server_home, **self.homes}
+        identities = []
+        for name, home in everybody.items():
+            place = RunFolder(home).server if name == "server" else RunFolder(home).client(name)
+            keygen(place.key)
+            identities.append(self.folder / f"{name}.json")
+            write_identity(identities[-1], name, keys.read(place.key), force=False)
+        write_roster(self.folder / "roster.json", identities, "network", force=False)
+        for home in everybody.values():
+            (home / ROSTER).parent.mkdir()
+            shutil.copy(self.folder / "roster.json", home / ROSTER)
 
     def __enter__(self):
         return self

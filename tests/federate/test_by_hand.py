@@ -1,6 +1,7 @@
 """Flower's own commands in place of ours: the app is an ordinary one."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -18,17 +19,18 @@ SETTINGS = (
 
 
 @pytest.mark.slow
-def test_flwr_run_and_a_plain_supernode(make_network, helper, tmp_path, run_on_one_worker):
+def test_flwr_run(make_network, helper, tmp_path, run_on_one_worker):
     homes = helper("federate/homes.py")
     recipe = change(load_recipe("fedavg"), SETTINGS, 1)
     begun = homes.prepared(recipe, tmp_path / "begun", 3)
     terms = homes.terms_for(recipe, begun, seed=3)
     with make_network(terms.clients) as network:
-        homes.split(begun, terms, network.folder)
+        for name, home in homes.split(begun, terms, tmp_path / "split").items():
+            shutil.copytree(home, network.homes.get(name, network.server_home), dirs_exist_ok=True)
         app = network.agree(terms)
         network.start_link()
         network.register()
-        network.start_nodes("00")
+        network.start_nodes()
         flower_home = network.folder / "flower"
         flower_home.mkdir()
         roots = network.authority.certificate
@@ -49,23 +51,11 @@ def test_flwr_run_and_a_plain_supernode(make_network, helper, tmp_path, run_on_o
             assert done.returncode == 0, done.stdout + done.stderr
             return json.loads(done.stdout)
 
-        own = f'client="01" home="{network.homes["01"]}"'
-        plain = program(
-            "flower-supernode", "--superlink", network.address, "--root-certificates", roots,
-            "--auth-supernode-private-key", network.keys["01"], "--node-config", own,
-            "--port", helper("federate/network.py").free_port(),
-        )  # fmt: skip
-        with subprocess.Popen(
-            plain, env=environment(flower_home), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as node:
-            try:
-                number = flwr("run", app)["run-id"]
-                until = time.monotonic() + 200
-                while not (status := flwr("list", "--run-id", number)["runs"][0]["status"]).startswith("finished"):
-                    assert time.monotonic() < until, network.log("superlink")
-                    time.sleep(1)
-            finally:
-                node.terminate()
+        number = flwr("run", app)["run-id"]
+        until = time.monotonic() + 200
+        while not (status := flwr("list", "--run-id", number)["runs"][0]["status"]).startswith("finished"):
+            assert time.monotonic() < until, network.log("superlink")
+            time.sleep(1)
         assert status == "finished:completed"
         made = homes.digests(network.server_home)
     run_on_one_worker(recipe, begun, seed=3)

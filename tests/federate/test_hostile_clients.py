@@ -1,11 +1,12 @@
 """A client that lies, and one whose file waits at its gate: what the server makes of their answers."""
 
 import dataclasses
+import json
 
 import pytest
 
+from stages.federate.messages import read_reply, reply_bytes
 from stages.federate.parcels import ParcelError, Reply
-from stages.federate.records import read_reply, reply_records
 
 MODEL = "public/model-0000.safetensors"
 
@@ -21,18 +22,16 @@ class TestAClientThatLies:
         assert not list(split["server"].glob("clients/01/outbox/*"))
         return line, channel
 
-    @pytest.mark.parametrize(
-        "wrong", [{"status": None}, {"round": "first"}, {"round": float("inf")}, {"names": 3}, {"client": None}]
-    )
+    @pytest.mark.parametrize("wrong", [{"status": None}, {"round": "first"}, {"names": 3}, {"client": None}])
     def test_an_answer_that_is_not_laid_out_as_agreed(self, wrong):
-        records = reply_records(Reply("done", "01", 1, names=("x",)))
-        said = records.config_records["reply"]
+        line, _, rest = reply_bytes(Reply("done", "01", 1, names=("x",))).partition(b"\n")
+        said = json.loads(line)
         for name, value in wrong.items():
             del said[name]
             if value is not None:
                 said[name] = value
         with pytest.raises(ParcelError):
-            read_reply(records)
+            read_reply(json.dumps(said).encode() + b"\n" + rest)
 
     def test_words_that_would_write_other_lines_into_the_log(self, federation, homes):
         forged = "message\nfedsynth: error: all is well (exit code 0)\x1b[2J" + "x" * 10_000

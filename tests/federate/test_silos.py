@@ -156,5 +156,5 @@ def test_terms_that_differ(settle, network):
     done = network.run(app)
     assert done.returncode == 3
     assert "01: no answer within 20 s (is it up, with these terms?)" in done.stderr
-    assert "refused to run an app" in network.log("01")
+    assert "it was sent under other terms" in network.log("01")
     assert not list((network.homes["01"] / "clients/01/outbox").iterdir())

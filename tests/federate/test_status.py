@@ -10,6 +10,7 @@ import pytest
 from artifacts.errors import UsageError
 from stages.federate.status import status
 from stages.federate.step import step
+from stages.federate.worker import PartyWorker
 
 
 @pytest.fixture
@@ -104,3 +105,14 @@ def test_commands(called, fedsynth, tmp_path):
     code, _, err = fedsynth("federate", "step", "--home", split["00"], "--drop", "ftp://x/y")
     assert code == 2
     assert "fedsynth knows s3://" in err
+
+
+def test_whose_nodes_are_connected(called, tmp_path):
+    """What Flower's app tells the server's worker, each time that it looks."""
+    split, _ = called()
+    assert "connected" not in status(split["server"])
+    worker = PartyWorker(split["server"], str(tmp_path / "parcels"), None, shared=False)
+    for names in (["00", "02"], ["02"]):
+        said, _ = worker.answer({"do": "step", "present": names}, b"")
+        assert said["state"] == "waiting"
+        assert status(split["server"])["connected"] == names
