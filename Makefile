@@ -6,6 +6,10 @@ FUZZ := .venv-fuzz
 DOCS := .venv-docs
 EXPORTS := .venv-exports
 SACRO := .venv-sacro
+CRATES := .venv-crates
+# The Five Safes profile is in no release of rocrate-validator yet, but in a branch of it: its newest state, of April 2026.
+SHAPES := https://github.com/crs4/rocrate-validator/archive/95ecd302c1f9a1621bd781ae62f86f2b9b3d45a0.tar.gz
+CONTEXT := https://w3id.org/ro/crate/1.2/context
 TRACKERS := .venv-trackers
 EXECUTIONS ?= 1000000
 # Errors alone; a machine with several package indexes has hundreds of warnings. See them with QUIET=-q.
@@ -70,7 +74,7 @@ $(FUZZ)/.installed: $(EVERYTHING)
 	  > "$$($(FUZZ)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
 	@touch $@
 
-test-exports: $(EXPORTS)/.installed $(SACRO)/.installed ## documents of `export` under the validators of their formats
+test-exports: $(EXPORTS)/.installed $(SACRO)/.installed $(CRATES)/.installed ## documents of `export` under the validators of their formats
 	$(BIN)/python -m pytest tests/export -m slow
 
 # Validators have environments of their own: what they pin has nothing to do with what we pin.
@@ -83,6 +87,14 @@ $(EXPORTS)/.installed: $(EVERYTHING)
 $(SACRO)/.installed: $(EVERYTHING)
 	$(BIN)/python -m venv --clear $(SACRO)
 	$(SACRO)/bin/python -m pip install $(QUIET) --disable-pip-version-check sacroml==2.0.1
+	@touch $@
+
+$(CRATES)/.installed: $(EVERYTHING)
+	$(BIN)/python -m venv --clear $(CRATES)
+	$(CRATES)/bin/python -m pip install $(QUIET) --disable-pip-version-check roc-validator==0.13.0
+	mkdir $(CRATES)/profiles
+	curl -fsSL $(SHAPES) | tar -xz -C $(CRATES)/profiles --strip-components=3 --wildcards '*/profiles/five-safes-crate/*'
+	curl -fsSL -H 'Accept: application/ld+json' $(CONTEXT) -o $(CRATES)/context.jsonld
 	@touch $@
 
 test-trackers: $(TRACKERS)/.installed ## --log against MLflow, TensorBoard and Weights & Biases, each with a local store
@@ -124,4 +136,4 @@ reproduce: setup ## run what shows the papers' claims, write docs/results.md (ho
 	$(BIN)/python reproduce/run.py $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove the virtual environment, caches and runs
-	rm -rf $(VENV) $(FUZZ) $(DOCS) $(EXPORTS) $(SACRO) $(TRACKERS) build/site runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FUZZ) $(DOCS) $(EXPORTS) $(SACRO) $(CRATES) $(TRACKERS) build/site runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -58,6 +58,43 @@ print(crate.root_dataset["conformsTo"].id)
     assert foreign(script, folder).strip() == "https://w3id.org/5s-crate/0.4"
 
 
+# Prints what the profile requires and the crate lacks. The one address that it asks for is the context's, a file here.
+FIVE_SAFES = """
+import email.message, io, sys, urllib.request, urllib.response
+crate, folder = sys.argv[1:]
+
+def opened(self, asked, *_, **__):
+    assert (asked if isinstance(asked, str) else asked.full_url) == "https://w3id.org/ro/crate/1.2/context"
+    head = email.message.Message()
+    head["Content-Type"] = "application/ld+json"
+    return urllib.response.addinfourl(open(f"{folder}/context.jsonld", "rb"), head, asked, 200)
+
+urllib.request.OpenerDirector.open = opened
+from rocrate_validator.models import Severity
+from rocrate_validator.services import ValidationSettings, validate
+result = validate(ValidationSettings(
+    rocrate_uri=crate, profile_identifier="five-safes-crate", extra_profiles_path=f"{folder}/profiles",
+    requirement_severity=Severity.REQUIRED, validate_profile_checks=False, disable_check_for_duplicates=True,
+    allow_requirement_check_override=True, disable_inherited_profiles_issue_reporting=True,
+))
+assert result.executed_checks
+for issue in result.get_issues():
+    print(issue.check.identifier, issue.message)
+"""
+
+
+def test_crates_pass_the_published_shapes_of_the_five_safes_profile(foreign, export, finished_run):
+    """Of a run, and with what the profile requires taken out of it, one after another."""
+    folder, environment = export(finished_run, "ro-crate", out="crate") / "data", ".venv-crates"
+    assert foreign(FIVE_SAFES, folder, ROOT / environment, environment=environment) == ""
+    path = folder / "ro-crate-metadata.json"
+    whole = json.loads(path.read_text())
+    for entity, name in (("./", "sourceOrganization"), ("#run", "actionStatus")):
+        graph = [{k: v for k, v in one.items() if (one["@id"], k) != (entity, name)} for one in whole["@graph"]]
+        path.write_text(json.dumps(whole | {"@graph": graph}))
+        assert foreign(FIVE_SAFES, folder, ROOT / environment, environment=environment) != "", name
+
+
 @pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1()], ids=lambda curve: curve.name)
 def test_model_signing_verifies_the_signature_and_refuses_other_bytes(foreign, fedsynth, finished_run, tmp_path, curve):
     key = ec.generate_private_key(curve)

@@ -21,6 +21,9 @@ _OUTCOMES = {"Completed": "approved", "Failed": "failed", "Potential": "pending"
 _STAGES, _RECORD, _METADATA = "stages.json", "record.json", "ro-crate-metadata.json"
 _BAGIT = b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
 _DIGEST = "https://www.iana.org/assignments/named-information#sha-512"  # of the manifests of the bag
+_ADDRESS = (
+    "urn:fedsynth:stages"  # RO-Crate asks for one of all software; a name that is no page says no more than is so
+)
 _SOFTWARE, _POLICY, _RUN, _LANGUAGE = "#fedsynth", "#policy", "#run", "#stages"
 
 
@@ -68,7 +71,12 @@ def _workflow_crate(facts: Facts) -> dict[str, Any]:
         "encodingFormat": "application/json",
         "programmingLanguage": _to(_LANGUAGE),
     }
-    language = {"@id": _LANGUAGE, "@type": "ComputerLanguage", "name": "Stages of fedsynth with their parameters"}
+    language = {
+        "@id": _LANGUAGE,
+        "@type": "ComputerLanguage",
+        "name": "Stages of fedsynth with their parameters",
+        "url": _ADDRESS,
+    }
     root = _root(facts, "Stages that made the files", [_to(_STAGES)]) | {
         "conformsTo": _to(_WORKFLOW),
         "mainEntity": _to(_STAGES),
@@ -120,8 +128,8 @@ def _crate(facts: Facts, found: Mapping[str, Any]) -> dict[str, Any]:
     things: list[dict[str, Any]] = [
         {"@id": PROFILE, "@type": "Profile", "name": "Five Safes RO-Crate profile"},
         {"@id": _WORKFLOW, "@type": "CreativeWork", "name": "Workflow RO-Crate", "version": "1.0"},
-        {"@id": _SOFTWARE, "@type": "SoftwareApplication", "name": "fedsynth", "provider": _to(publisher),
-         "version": ", ".join(facts.versions.get("fedsynth", []))},
+        {"@id": _SOFTWARE, "@type": "SoftwareApplication", "name": "fedsynth", "url": _ADDRESS,
+         "provider": _to(publisher), "version": ", ".join(facts.versions.get("fedsynth", []))},
         {"@id": _DIGEST, "@type": "DefinedTerm", "name": "sha-512 algorithm"},
         {"@id": _POLICY, "@type": "CreativeWork", "name": "Policies of the participants, in record.json"},
         _license(facts),
