@@ -22,8 +22,8 @@ from artifacts.places import OUTBOX, PENDING, PRIVATE, Place
 from stages.audit.outbound import Problem, Seen
 from stages.privacy.events import PrivacyEvent
 
-# Beside the kinds: what recipes call files of one kind, by what they are for.
-_STEMS = {*KINDS, "synthetic", "receipts", "secagg-confirmed"}
+# Beside its own name: what recipes call files of a kind, by what they are for.
+_ALSO = {"dataset": "synthetic", "receipt": "receipts", "secagg-survivors": "secagg-confirmed"}
 _DERIVED = re.compile(r"(?P<stem>[a-z-]+?)(-(?P<number>[0-9]{2,9}))?(\.safetensors|\.parquet|\.intoto\.jsonl)")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}", re.ASCII)
 _SPECIAL = 0o7111  # set-user-id and its like, and the right to be run
@@ -31,7 +31,9 @@ _KNOWN = {OUTBOX, PENDING, PRIVATE, "egress.jsonl"}
 _FOR_ONE = re.compile(r"^secagg-shares-for-.+-(?=[0-9]+\.)")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MOST_ROUNDS = 10**6
-_AT_WORK = re.compile(r"\..+\.part")  # what `artifacts.writing` makes while it writes, and removes
+# What `artifacts.writing` makes beside an outbox while it writes, and removes.
+_AT_WORK = re.compile(r"\.(outbox|pending|private|lock|egress\.jsonl)(\.[0-9a-f]{16})?\.part")
+_MOST_PARTS = 4  # digits of the number of a part of a shuffle
 # What somebody chose; others, such as a label of SELinux, the system gives to every file.
 _CHOSEN_ATTRIBUTES = ("user.", "trusted.", "security.capability")
 
@@ -42,14 +44,23 @@ def is_derived(name: str, metadata: Metadata) -> bool:
         return format_named(Path(name)) is Format.ENVELOPES  # the name of its file, which `envelopes` checks
     if metadata.kind == "secagg-shares" and len(readers := metadata.params["receivers"]) == 1:
         name = name.replace(f"-for-{readers[0]}-", "-", 1)  # the one reader, whom the file names too
-    return _is_usual(name, metadata.round)
+    return _is_usual(name, metadata.kind, metadata.round, is_server=metadata.custody == "downlink")
 
 
-def _is_usual(name: str, round: int | None) -> bool:
+def _is_usual(name: str, kind: str, round: int | None, *, is_server: bool) -> bool:
+    """`message-0002.safetensors`; what goes down in parts has the number of the part, and no other number is usual."""
     found = _DERIVED.fullmatch(name)
-    if found is None or found["stem"] not in _STEMS:
+    if found is None or found["stem"] not in _stems(kind):
         return False
-    return found["number"] is None or round is None or found["number"] == f"{round:04}"
+    number = found["number"]
+    if round is None and number is not None:
+        return is_server and len(number) <= _MOST_PARTS
+    return number is None or number == f"{round:04}"
+
+
+def _stems(kind: str) -> set[str]:
+    """An update in another form is a message all the same."""
+    return {kind, _ALSO.get(kind, kind), *(["message"] if KINDS[kind].carries == "update" else [])}
 
 
 def check_file(path: Path) -> Iterator[Problem]:
@@ -85,30 +96,41 @@ def check_place(place: Place, outbox: Path) -> Iterator[tuple[str, Path, str]]:
             yield check, path, "a link is in its place: what is behind it can be another thing tomorrow"
         with contextlib.suppress(FileNotFoundError):
             yield from ((check, path, what) for _, what in _check_attributes(path))
-    for path in _others(place.base):
+    for path in others(place.base):
         yield "outbox", path, "it is beside the outbox, neither sent nor private. Move it into private/, or elsewhere"
     for folder, folders, _ in os.walk(place.private):
         if OUTBOX in folders:
             yield "outbox", Path(folder) / OUTBOX, "an outbox inside the private folder: nobody looks there"
 
 
-def _others(base: Path) -> Sequence[Path]:
+def left_by_writers(base: Path) -> list[str]:
+    """What a writer that is at work, or was killed, has beside an outbox: nobody looks into it."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(path.name for path in base.iterdir() if _AT_WORK.fullmatch(path.name))
+    return []
+
+
+def others(base: Path) -> Sequence[Path]:
+    """What is beside an outbox and has no business there."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return sorted(path for path in base.iterdir() if path.name not in _KNOWN and not _AT_WORK.fullmatch(path.name))
     return []
 
 
-def chosen_names(seen: Sequence[Seen], entries: Sequence[Entry]) -> list[str]:
+def chosen_names(seen: Sequence[Seen], entries: Sequence[Entry], *, is_server: bool = False) -> list[str]:
     """Names that do not follow from what the files are; of files that are gone the ledger has them."""
     here = {one.path.name for one in seen}
-    gone = dict.fromkeys(entry.file for entry in entries if entry.file not in here and not _is_usual_entry(entry))
+    gone = dict.fromkeys(
+        entry.file for entry in entries if entry.file not in here and not _is_usual_entry(entry, is_server=is_server)
+    )
     return [one.path.name for one in seen if not is_derived(one.path.name, one.metadata)] + list(gone)
 
 
-def _is_usual_entry(entry: Entry) -> bool:
-    if entry.kind == "envelope":  # of a file that is in the ledger as well, and of no round
-        return _is_usual(entry.file.removesuffix(Format.ENVELOPES), None)
-    return _is_usual(_FOR_ONE.sub("secagg-shares-", entry.file), entry.round)
+def _is_usual_entry(entry: Entry, *, is_server: bool) -> bool:
+    """An envelope is called after its file, of whatever kind."""
+    name = _FOR_ONE.sub("secagg-shares-", entry.file).removesuffix(Format.ENVELOPES * (entry.kind == "envelope"))
+    kinds = KINDS if entry.kind == "envelope" else {entry.kind} & KINDS.keys()
+    return any(_is_usual(name, kind, entry.round, is_server=is_server) for kind in kinds)
 
 
 def strange_entry(entry: Entry) -> str | None:

@@ -131,6 +131,8 @@ def check_seen(
         yield "custody", f"a {metadata.custody} {metadata.kind} is in an outbox"
     if (wrong := undeclared(metadata)) is not None and metadata.custody == wanted:
         yield "params", wrong
+    if given is not None and (wrong := _other_round(metadata, given)) is not None:
+        yield "params", wrong
     if client is None:
         yield from _of_server(seen, given)
         return
@@ -148,6 +150,14 @@ def check_seen(
     missing = sorted(required_disclosures(metadata, seen.names) - set(metadata.disclosures))
     if missing:
         yield "disclosures", f"it discloses {', '.join(missing)}, and does not declare it"
+
+
+def _other_round(metadata: Metadata, given: Given) -> str | None:
+    """The round follows from the model that a file is for: a number of one's own would say something."""
+    before = [given.rounds[digest] for digest in metadata.digests_of("model") if digest in given.rounds]
+    if not before or metadata.round in {one + 1 for one in before}:
+        return None
+    return f"it says that it is of round {metadata.round}, and its model is the one before round {before[0] + 1}"
 
 
 def _of_server(seen: Seen, given: Given | None) -> Iterator[Problem]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,14 +19,21 @@ from stages.audit.ancestry import Ancestry
 from stages.audit.budget import SpendBook, check_budget
 from stages.audit.claims import is_bound, other_federation, other_noise
 from stages.audit.findings import AuditReport, Sent
-from stages.audit.layout import check_file, check_place, chosen_names, strange_entry
+from stages.audit.layout import check_file, check_place, chosen_names, left_by_writers, others, strange_entry
 from stages.audit.noise import ShownNoise
 from stages.audit.obstacles import in_words, obstacle
 from stages.audit.outbound import Problem, Seen, check_seen
 from stages.audit.pictures import Fingerprints, copied, of_private, published
 from stages.audit.replay import Federation, ReplayOptions, replay_files
 from stages.audit.secure_rounds import STAGE, SecureRounds
-from stages.audit.signatures import check_anchor, check_envelopes, check_log, check_remembered, check_spent
+from stages.audit.signatures import (
+    check_anchor,
+    check_envelopes,
+    check_identity,
+    check_log,
+    check_remembered,
+    check_spent,
+)
 from stages.audit.snapshot import Snapshot
 from stages.audit.subjects import Subject
 from stages.audit.surrounding_files import Given, Kept, Shelf
@@ -82,6 +89,8 @@ def audit_one(
         part.recorded = {entry.sha256 for entry in book} | {seen.sha256 for seen in snapshot.seen}
         mine = snapshot.key if isinstance(snapshot.key, Key) else None
         check_envelopes(snapshot.seen, common.roster, book if snapshot.has_records else None, mine, result)
+        if mine is not None and common.roster is not None:
+            check_identity(subject.name, mine, common.roster, result)
         if not subject.is_server and snapshot.has_records:
             check_anchor(subject.place, common.roster, common.receipts, result.sent[-1], result)
             if mine is not None:
@@ -197,6 +206,8 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
     for record in sorted(plugins, key=str):
         what = f"files were made with the plug-in {record}: what they may say is what that declares"
         result.add("note", "params", subject.base, what)
+    if given is not None and not subject.is_server and (names := _names_of_ones_own(seen, given)) is not None:
+        result.add("note", "params", subject.outbox, f"no public data has these names of classes: {names}")
     for kept, what in ancestry.within():
         if snapshot.was_there(kept):
             fail("lineage", kept.path, what)
@@ -220,6 +231,12 @@ def _audit_place(snapshot: Snapshot, common: Common, recorded: Set[str], result:
     return own
 
 
+def _names_of_ones_own(seen: Sequence[Seen], given: Given) -> str | None:
+    """What classes are called in the first set, where no public data calls them anything: it could be any text."""
+    sets = (one.metadata for one in seen if one.metadata.kind == "dataset" and not given.class_names)
+    return next((", ".join(map(str, about.params["class_names"])) for about in sets), None)
+
+
 def _check_layout(snapshot: Snapshot, entries: list[Entry], result: AuditReport) -> None:
     """Names, links, modes and attributes, and what is beside the outbox."""
     for path in snapshot.files:
@@ -231,7 +248,13 @@ def _check_layout(snapshot: Snapshot, entries: list[Entry], result: AuditReport)
     if snapshot.has_records:
         for check, path, what in check_place(snapshot.place, snapshot.subject.outbox):
             result.add("failure", check, path, what)
-    if names := chosen_names(snapshot.seen, entries):
+        if left := left_by_writers(snapshot.place.base):
+            what = f"{left[0]}: of a writer that is at work or was killed; nobody looked into it"
+            result.add("note", "outbox", snapshot.place.base, what)
+    elif snapshot.subject.role == "received" and (beside := others(snapshot.place.base)):
+        what = f"{counted(len(beside), 'file')} beside what was received, which nobody looked into: {beside[0].name}"
+        result.add("note", "custody", snapshot.place.base, what)
+    if names := chosen_names(snapshot.seen, entries, is_server=snapshot.subject.is_server):
         what = f"{counted(len(names), 'name')} that somebody chose, which can say anything: {names[0]}"
         result.add("note", "outbox", snapshot.subject.outbox, what)
 

@@ -13,7 +13,7 @@ from artifacts.formats.envelope_file import EnvelopeArtifact, head_of
 from artifacts.identity.attestation import check_signed, check_true
 from artifacts.identity.dsse import Envelope
 from artifacts.identity.keys import Key
-from artifacts.identity.roster import Roster, read_roster, signing_key, verify_key
+from artifacts.identity.roster import PURPOSES, Roster, public_half, read_roster, signing_key, verify_key
 from artifacts.ledgers import merkle, receipt_log, remembered, spend
 from artifacts.ledgers.egress import Entry
 from artifacts.ledgers.receipts import (
@@ -103,6 +103,14 @@ def check_envelopes(
             result.add("failure", "envelopes", one.path, in_words(error))
 
 
+def check_identity(name: str, key: Key, roster: Roster, result: AuditReport) -> None:
+    """An identity is made from the key: of another one nobody could say which signatures it makes, or who has it."""
+    for purpose in PURPOSES:
+        if roster.of(name, purpose) not in (None, public_half(key, purpose)):
+            what = f"its key of {name} for {purpose} is not the one that the key of {name} gives"
+            result.add("failure", "envelopes", roster.path, what)
+
+
 def _is_made_by(key: Key, envelope: Envelope) -> bool:
     """Ed25519 draws nothing: of one statement a key makes one signature. What others signed is not asked here."""
     secret = signing_key(key, "envelopes")
@@ -168,6 +176,8 @@ def _check_heads(entries: Sequence[Entry] | None, one: Seen, roster: Roster | No
             # Its own entry follows those that it counts, so that there is always one that names what came before.
             if not 0 <= said.seq < len(entries) or entries[said.seq].previous != said.head:
                 yield "failure", f"the ledger did not have the head that it states after {said.seq} entries"
+            elif said.round not in {entry.round for entry in entries[: said.seq]}:
+                yield "note", f"it names round {said.round}, of which the ledger has nothing: a number somebody chose"
     if roster is None:
         return
     for line in one.envelopes.heads:

@@ -105,6 +105,7 @@ class Given:
     paths: dict[str, Path] = field(default_factory=dict)
     models: dict[str, KnownModel] = field(default_factory=dict)
     specs: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)  # of the models
+    rounds: dict[str, int] = field(default_factory=dict)  # that went into the models
     class_names: list[list[str]] = field(default_factory=list)
     obstacles: list[tuple[Path, str]] = field(default_factory=list)
     events: set[str] = field(default_factory=set)  # ids of the noise behind what was given
@@ -145,6 +146,7 @@ class Given:
         if metadata.kind == "model":
             self.models[sha256] = KnownModel.of(metadata.params, specs)
             self.specs[sha256] = tuple(specs)
+            self.rounds[sha256] = metadata.round or 0
         if metadata.kind == "dataset" and metadata.custody == "public":
             self.class_names.append(list(metadata.params["class_names"]))
             self.public_sets.append(path)

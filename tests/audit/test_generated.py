@@ -15,8 +15,9 @@ from insider.forms import FORMS, outcome
 from insider.pairs import PAIRS, pair_cases
 from tampering.run import Run
 
+from artifacts import formats
 from artifacts.digests import sha256_file
-from stages.audit import outbound, participant, pictures, snapshot
+from stages.audit import outbound, participant, pictures, snapshot, surrounding_files
 
 GUIDE = Path(__file__).parents[2] / "docs/audit.md"
 PARTS = 8
@@ -73,12 +74,12 @@ def try_all(cases, every_kind, tmp_path, forge, forms):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _pictures_once():
-    """Pictures, most of the time of an audit, are decoded once: private ones, and those of sets that nobody changed.
+def _read_once():
+    """What nobody changed is read once: pictures, most of the time of an audit, and every other file.
 
     A copy to damage need not survive a power cut either.
     """
-    private, sent = {}, {}
+    private, sent, surveyed = {}, {}, {}
 
     def of_private(shelf):
         sets = [kept for kept in shelf.files.values() if kept.metadata.kind == "dataset"]
@@ -88,17 +89,26 @@ def _pictures_once():
         return private[same]
 
     def look_at(path, watch):
-        if path.suffix != ".parquet":
-            return outbound.look_at(path, watch)
-        same = (sha256_file(path), tuple(watch._needles), tuple(watch._seeds))
+        same = (sha256_file(path), path.suffixes[-1:], tuple(watch._needles), tuple(watch._seeds))
         if same not in sent:
             sent[same] = outbound.look_at(path, watch)
         found = sent[same]
-        return dataclasses.replace(found, path=path) if isinstance(found, outbound.Seen) else found
+        if not isinstance(found, outbound.Seen):
+            return found
+        inside = found.envelopes and dataclasses.replace(found.envelopes, path=path)
+        content = found.tensors and dataclasses.replace(found.tensors, path=path)
+        return dataclasses.replace(found, path=path, envelopes=inside, tensors=content)
+
+    def survey(path):
+        same = sha256_file(path)
+        if same not in surveyed:
+            surveyed[same] = formats.survey(path)
+        return surveyed[same]
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(participant, "of_private", of_private)
         patched.setattr(snapshot, "look_at", look_at)
+        patched.setattr(surrounding_files, "survey", survey)
         patched.setattr(os, "fsync", lambda _: None)
         yield
 

@@ -5,12 +5,13 @@ import json
 import os
 import shutil
 from dataclasses import dataclass
+from dataclasses import replace as replaced_by
 from typing import Any
 
 import numpy as np
 import pytest
 from insider.mutations import MARK, all_changes
-from tampering.run import FILES, stated
+from tampering.run import FILES
 
 from artifacts.digests import ZEROS, canonical_json, sha256_hex
 from artifacts.disclosures import DISCLOSURES
@@ -273,19 +274,20 @@ def file_cases(run):
 
 def _renamed(name):
     def do(run, path):
-        entries = egress.read(run.ledger).entries
+        """With a ledger to it, whose heads fit again."""
         new = path.with_name(name(path))
         path.rename(new)
-        run.ledger.unlink()
         for receipt in (run.root / "server/outbox").glob("receipt*"):
             receipt.unlink()
-        with egress.locked(run.ledger) as book:
-            for entry in entries:
-                file = new.name if entry.file == path.name else entry.file
-                data = (run.out / file).read_bytes()
-                book.enter(file=file, sha256=sha256_hex(data), size=len(data), metadata=stated(entry))
+        entries = egress.read(run.ledger).entries
+        run.start_anew([replaced_by(e, file=new.name) if e.file == path.name else e for e in entries])
 
     return do
+
+
+def _numbered(path, number):
+    stem = path.name.partition(".")[0].rpartition("-")[0] or path.name.partition(".")[0]
+    return f"{stem}-{number}{''.join(path.suffixes)}"
 
 
 def _linked(run, path):
@@ -304,6 +306,8 @@ def _attribute(run, path):
 
 _FILES = [
     ("renamed by a person", _renamed(lambda p: f"{MARK}-1968{''.join(p.suffixes)}"), "names"),
+    ("renamed with a number", _renamed(lambda p: _numbered(p, 29021968)), "names"),
+    ("renamed to another kind", _renamed(lambda p: f"model-0001{''.join(p.suffixes)}"), "names"),
     ("renamed to a line break", _renamed(lambda p: f"a\nb{''.join(p.suffixes)}"), None),
     ("renamed to an escape", _renamed(lambda p: f"\x1b[2J{''.join(p.suffixes)}"), None),
     ("renamed to another script", _renamed(lambda p: f"мюллер{''.join(p.suffixes)}"), None),

@@ -79,6 +79,8 @@ class Run:
                 path.write_bytes(self._head(path))
             data = path.read_bytes()
             about = metadata if entry.file == changed else stated(entry)
+            if entry.kind == "envelope" and entry.file != changed:
+                about.round = envelope_file.read(path).metadata.round  # of the file that it is on, as that now is
             with egress.locked(self.ledger) as book:
                 book.enter(file=entry.file, sha256=sha256_hex(data), size=len(data), metadata=about)
 
