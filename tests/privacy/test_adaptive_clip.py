@@ -241,25 +241,43 @@ def test_an_audit_compares_events_with_parameters():
     event = PrivacyEvent.planned(
         unit="person", sampling_rate=0.5, noise_multiplier=1.0, clip_norm=2.0, steps=3, trust="nobody"
     ).to_json()
-    said = {"noise_multiplier": 1.0, "clip_norm": 2.0, "unit": "person"}
+    said = {
+        "algorithm": "fedavg", "noise_multiplier": 1.0, "clip_norm": 2.0, "unit": "person", "sampling_rate": 0.5,
+        "batch_size": 16, "local_steps": 3,
+    }  # fmt: skip
+    about = Metadata(
+        kind="update", stage="train-client", custody="private", client="00", round=1, versions={}, params=said,
+        privacy=(event,), inputs=(InputRef(role="model", kind="model", sha256="ab" * 32),),
+    )  # fmt: skip
 
     def of(params, **changes):
-        about = Metadata(
-            kind="update", stage="train-client", custody="private", client="00", round=1, versions={}, params=params,
-            privacy=({**event, **changes},), inputs=(InputRef(role="model", kind="model", sha256="ab" * 32),),
-        )  # fmt: skip
-        return other_noise(about, given)
+        return other_noise(dataclasses.replace(about, params=params, privacy=({**event, **changes},)), None)
 
-    given = None
     assert of(said) is None and of({}) is None
     assert "unit person" in str(of(said, unit="record")) and "unit record" in str(of(said | {"unit": "record"}))
-    assert of(said, noise_multiplier=2.0) and of(said, clip_norm=1.0)
-    server = {"noise_multiplier": 1.0, "clip_norm": 2.0}
-    assert of(server) and of(server, unit="client") is None, "without a unit of its own it is for clients"
-    adapted = server | {"adaptive_clip": True}
-    assert of(adapted, unit="client", clip_norm=7.0) is None, "without the model nobody knows its clip"
+    for name, value in {
+        "noise_multiplier": 2.0, "clip_norm": 1.0, "sampling_rate": 0.1, "steps": 2, "adjacency": "replace-one",
+        "trust": "server", "mechanism": "gaussian", "shares": 2,
+    }.items():  # fmt: skip
+        assert of(said, **{name: value}), name
+    assert of(said | {"local_steps": 2}) and of(said | {"sampling_rate": 0.1})
+    assert "nobody can say" in str(of(said | {"batch_size": "mueller"}))
+    assert of({name: value for name, value in said.items() if name != "local_steps"}), "without steps it has no ε"
+
+
+def test_an_audit_compares_the_clip_of_a_round_with_the_model():
+    params = {"rule": "dp-mean", "noise_multiplier": 0.5, "clip_norm": 2.0, "sampling_rate": 0.5, "clients": 8}
+    adapted = params | ADAPTIVE
     given = Given()
     model = Metadata(kind="model", stage="aggregate", custody="downlink", versions={}, params={"next_clip_norm": 7.0})
+    about = dataclasses.replace(model, inputs=(InputRef(role="model", kind="model", sha256="ab" * 32),))
+
+    def of(params, clip, given):
+        event = private_updates.mean_event(RULES.from_mapping(params), clip).to_json()
+        return other_noise(dataclasses.replace(about, params=params, privacy=(event,)), given)
+
+    assert of(params, 2.0, None) is None and of(params, 1.0, None)
+    assert of(adapted, 7.0, None) is None, "without the model nobody knows its clip"
     given.remember(Path("server/outbox/model-0001.safetensors"), "ab" * 32, model, ())
-    assert of(adapted, unit="client", clip_norm=7.0) is None
-    assert "clip_norm 7.0" in str(of(adapted, unit="client"))
+    assert of(adapted, 7.0, given) is None
+    assert "clip_norm 7.0" in str(of(adapted, 2.0, given))
