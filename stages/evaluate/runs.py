@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv as csv_format
 import io
-import json
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from stages.account import check_delta
 from stages.evaluate.communication import Communication, read_communication
 from stages.evaluate.comparable import differences
 from stages.evaluate.efficiency import with_efficiency
+from stages.evaluate.seeds import groups_of, means_of, meant
 from stages.execution.progress import Summary
 from stages.pictures.comparison import GroupCurve, comparison_picture
 from stages.run_folder.epsilon import RunEpsilon, run_epsilon
@@ -146,12 +145,12 @@ def evaluate_runs(
     for path in (out, csv, picture):
         if path is not None:
             prepare(path, custody)
-    grouped = _groups(found)
+    grouped = groups_of(found)
     label_of = {run.label: label for label, members in grouped.items() for run in members}
     rows = [run.to_json(label_of[run.label], target, delta) for run in found]
-    groups = [_group(label, [row for row in rows if row["group"] == label], target) for label in grouped]
+    groups = [means_of(label, [row for row in rows if row["group"] == label], target) for label in grouped]
     if baseline is not None:
-        groups = with_efficiency(groups, _meant(baseline, grouped))
+        groups = with_efficiency(groups, meant(baseline, grouped))
     if csv is not None:
         atomic.write(csv, [_as_csv(rows)], force=force, custody=custody)
     if picture is not None:
@@ -217,95 +216,6 @@ def _labels(runs: Sequence[Path], names: Sequence[str]) -> list[str]:
         if label in labels[:number]:
             raise UsageError(f"two runs are called {label!r}. Give each folder once, and each its own --name.")
     return labels
-
-
-def _groups(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs of one recipe under several seeds belong together. One seed twice: by their labels, or not at all."""
-    by_recipe: dict[str, list[Run]] = {}
-    for run in runs:
-        known = {key: value for key, value in run.recipe.items() if key not in ("seed", "about")}
-        key = json.dumps(known, sort_keys=True, default=str) if run.seed is not None else f"only {run.label}"
-        by_recipe.setdefault(key, []).append(run)
-    result: dict[str, list[Run]] = {}
-    for members in by_recipe.values():
-        parts: dict[str, list[Run]] = {"": members}
-        if len({run.seed for run in members}) < len(members):
-            parts = {}
-            for run in members:
-                parts.setdefault(_without_seed(run), []).append(run)
-        for part in parts.values():
-            label = _group_label(part)
-            result[label if label not in result else f"{label} ({part[0].label})"] = part
-    return result
-
-
-def _group_label(members: Sequence[Run]) -> str:
-    """What the labels have in common once the seed is out of them; else the recipe's name."""
-    if len(members) == 1:
-        return members[0].label
-    common = {_without_seed(run) for run in members}
-    return next(iter(common)) if len(common) == 1 and "" not in common else str(members[0].recipe.get("name"))
-
-
-def _meant(label: str, grouped: Mapping[str, Sequence[Run]]) -> str:
-    """The group of that label; with one seed only, the one that would have it if there were several."""
-    alike = [name for name, members in grouped.items() if _without_seed(members[0]) == label]
-    return alike[0] if label not in grouped and len(alike) == 1 else label
-
-
-def _without_seed(run: Run) -> str:
-    """`shuffled-seed-1` and `shuffled/seed=1` → `shuffled`; a bare number at the end counts if it is the seed."""
-    seed = re.escape(str(run.seed))
-    marked = re.sub(rf"(^|[-_ ,./]+)(seed|s)[-_= ]?{seed}(?=$|[-_ ,./])", "", run.label, flags=re.IGNORECASE)
-    if marked == run.label:
-        marked = re.sub(rf"(^|[-_ /]+){seed}$", "", run.label)
-    return marked.strip("-_ ,./")
-
-
-def _group(label: str, rows: Sequence[dict[str, Any]], target: float | None) -> dict[str, Any]:
-    """Means over the seeds. A mean of rounds of which one was never reached would be a lie: it is null."""
-    accuracies = [row["accuracy"] for row in rows]
-    reached = [row["rounds_to_target"] for row in rows] if target is not None else []
-    return {
-        "label": label,
-        "runs": len(rows),
-        "rounds": max(row["rounds"] for row in rows),
-        "accuracy": _mean(accuracies),
-        "accuracy_min": min(accuracies),
-        "accuracy_max": max(accuracies),
-        "best": _mean([row["best"] for row in rows]),
-        "rounds_to_target": _mean(reached),
-        "rounds_to_target_min": min((r for r in reached if r is not None), default=None),
-        "rounds_to_target_max": None if None in reached else max(reached, default=None),
-        "rounds_to_target_all": reached,
-        "parameters": _whole([row["parameters"] for row in rows]),
-        "parameters_to_target": _whole([row["parameters_to_target"] for row in rows]),
-        "bytes": _whole([row["bytes"] for row in rows]),
-        "bytes_to_target": _whole([row["bytes_to_target"] for row in rows]),
-        "parameters_to_best": _whole([row["parameters_to_best"] for row in rows]),
-        "parameters_up_to_best": _whole([row["parameters_up_to_best"] for row in rows]),
-        "parameters_up_to_target": _whole([row["parameters_up_to_target"] for row in rows]),
-        "one_way": all(row["one_way"] for row in rows),
-        "bytes_to_best": _whole([row["bytes_to_best"] for row in rows]),
-        # Of an ε there is no mean: the largest is the one that holds for all.
-        **{key: _largest([row[key] for row in rows]) for key in ("epsilon_at_end", "epsilon_at_end_rdp")},
-        "epsilon_basis": rows[0]["epsilon_basis"],
-    }
-
-
-def _largest(values: Sequence[float | str | None]) -> float | str | None:
-    return None if None in values else max(values, key=lambda value: float(value or 0))
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(sum(known) / len(known), 6) if known and len(known) == len(values) else None
-
-
-def _whole(values: Sequence[float | None]) -> int | None:
-    """The mean of counts, which nobody needs to a fraction."""
-    mean = _mean(values)
-    return None if mean is None else round(mean)
 
 
 def _by_label(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
