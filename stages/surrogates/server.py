@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +29,10 @@ from stages.execution.randomness import stream_seed
 from stages.execution.versions import versions
 from stages.methods.params.feddm import FedDmOptimisation
 from stages.methods.params.fedlap import FedLapOptimisation
-from stages.methods.params.surrogates import LARGEST_PIXEL
 from stages.models.file import network_of, read_model, round_of, to_module
 from stages.models.next_model import events_of, for_clients, record_participants, recording, with_past
 from stages.nets.params import InputShape, Network, network_params
-from stages.surrogates.file import read_surrogate
+from stages.surrogates.received import Optimisation, Received, receive
 from stages.verify import check_same, require_signed
 
 if TYPE_CHECKING:
@@ -41,10 +40,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from stages.execution.torch_setup import Device
-    from stages.methods.surrogate_nets import LabelledSet
-
-Optimisation = FedLapOptimisation | FedDmOptimisation
-LARGEST_NORM = 1e4  # of a layer of a mean gradient
 
 
 def aggregate_surrogates(
@@ -82,7 +77,7 @@ def aggregate_surrogates(
 
     where = set_up(device)
     module = to_module(start, where)
-    received, refused = _receive(surrogates, start, shape, params, module, strict=strict)
+    received, refused = receive(surrogates, start, shape, params, module, strict=strict)
     sources = [one.artifact for one in received]
     if signed is not None:
         check_same([source.sha256 for source in sources], signed)
@@ -134,103 +129,11 @@ def aggregate_surrogates(
     }
 
 
-@dataclass(frozen=True, eq=False)
-class _Received:
-    """A surrogate that was found in order; on the device."""
-
-    artifact: TensorArtifact
-    content: LabelledSet
-
-    @property
-    def radius(self) -> float | None:
-        found = self.artifact.tensors.get("radius")
-        return None if found is None else float(found)
-
-
 def _named(texts: Sequence[str], files: Sequence[Path]) -> list[str]:
     """The texts with each file by its client and name: the path of a run folder is no matter of the run."""
     for path in files:
         texts = [text.replace(str(path), "/".join(path.parts[-3:])) for text in texts]
     return list(texts)
-
-
-def _receive(
-    paths: Sequence[Path],
-    model: TensorArtifact,
-    shape: InputShape,
-    params: Optimisation,
-    module: nn.Module,
-    *,
-    strict: bool,
-) -> tuple[list[_Received], list[str]]:
-    """In the order of the clients' names, so that the order on the command line is free; and who was left out, why."""
-    kept: dict[str, _Received] = {}
-    refused: list[str] = []
-    for path in paths:
-        try:
-            found = _read(path, model, shape, params, module)
-            owner = found.artifact.metadata.client or str(path)
-            if owner in kept:
-                raise InputError(
-                    f"{path} and {kept[owner].artifact.path} are both from client {owner!r}: a client counts once."
-                )
-            kept[owner] = found
-        except InputError as error:
-            cause = error.__cause__  # a disk's fault is not its client's
-            if strict or (isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError | IsADirectoryError)):
-                raise
-            refused.append(str(error))
-    if not kept:
-        raise InputError(f"not one of the {len(refused)} surrogates can be used. {refused[0]}")
-    return [kept[owner] for owner in sorted(kept)], refused
-
-
-def _read(path: Path, model: TensorArtifact, shape: InputShape, params: Optimisation, module: nn.Module) -> _Received:
-    import torch
-
-    from stages.methods.surrogate_nets import LabelledSet, gradient, start_weights
-    from stages.nets.state import trained
-
-    artifact = read_surrogate(path, model, shape, rule=params.rule, images_per_class=params.images_per_class)
-    images, labels = artifact.tensors["images"], artifact.tensors["labels"]
-    largest = float(np.max(np.abs(images)))
-    if not largest <= LARGEST_PIXEL:
-        raise InputError(f"{path} has pixels of up to {largest:g}, beyond {LARGEST_PIXEL:g}: no image. Leave it out.")
-    _check_claimed(path, artifact, params, len(trained(module)))
-    where = next(module.parameters()).device
-    content = LabelledSet(
-        torch.from_numpy(images.astype(np.float32)).to(where), torch.from_numpy(labels.copy()).to(where)
-    )
-    first = gradient(module, start_weights(module), content, micro_batch=params.micro_batch)
-    if not all(bool(torch.isfinite(part).all()) for part in first.values()):
-        raise InputError(f"{path}: the model's gradient on these images is not finite. Leave it out.")
-    return _Received(artifact, content)
-
-
-def _check_claimed(path: Path, artifact: TensorArtifact, params: Optimisation, layers: int) -> None:
-    """Radius, norms and counts, where this rule uses them."""
-    if isinstance(params, FedDmOptimisation):
-        rho = artifact.metadata.params.get("rho")
-        if not isinstance(rho, int | float) or not rho >= params.rho:
-            raise InputError(f"{path} was matched within ρ = {rho}, but --rho is {params.rho:g}. Leave it out.")
-        return
-    radius = artifact.tensors.get("radius")
-    if params.strategy != "fixed":
-        if radius is None and params.radius is None:
-            raise InputError(f"{path} brings no radius: give the agreed one with --radius.")
-        if radius is not None and not (np.isfinite(radius) and radius > 0):
-            raise InputError(f"{path} has the radius {float(radius):g}: it stands in for nothing. Leave it out.")
-    if params.weights == "examples" and not artifact.metadata.counts.get("num_examples"):
-        raise InputError(f"{path} does not declare its num_examples. Encode it with --tell-examples.")
-    if params.calibrated:
-        norms = artifact.tensors.get("norms")
-        if norms is None or len(norms) != layers:
-            found = "none" if norms is None else str(len(norms))
-            raise InputError(f"{path} brings {found} of the {layers} layer norms. Encode it with --calibrate.")
-        if not ((norms >= 0).all() and (norms <= LARGEST_NORM).all()):
-            raise InputError(
-                f"{path} brings layer norms that are no lengths of gradients, from 0 to {LARGEST_NORM:g}. Leave it out."
-            )
 
 
 def _fresh(network: Network, shape: InputShape, seed: int) -> nn.Module:
@@ -241,7 +144,7 @@ def _fresh(network: Network, shape: InputShape, seed: int) -> nn.Module:
 
 
 def _fedlap(
-    module: nn.Module, received: Sequence[_Received], params: FedLapOptimisation, round: int, seed: int
+    module: nn.Module, received: Sequence[Received], params: FedLapOptimisation, round: int, seed: int
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     import torch
 
@@ -293,7 +196,7 @@ def _radius(found: Sequence[float | None], params: FedLapOptimisation) -> float 
 
 
 def _feddm(
-    module: nn.Module, received: Sequence[_Received], params: FedDmOptimisation, round: int, seed: int, report: Report
+    module: nn.Module, received: Sequence[Received], params: FedDmOptimisation, round: int, seed: int, report: Report
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     import torch
 
