@@ -40,8 +40,8 @@ def _untried(recipe: Recipe, side: int) -> Iterator[str]:
     arch = recipe.section("init-model").get("arch")
     if recipe.networks and arch not in recipe.networks:
         yield (
-            f"the values of {recipe.name} for images of this size were chosen for {' and '.join(recipe.networks)}. "
-            f"With {arch} they were not tried, and FedAvg may do better: compare with fedlap-fedavg."
+            f"{recipe.name} was clearly better than FedAvg on images of this size with {', '.join(recipe.networks)}. "
+            f"That it is with {arch} was not shown: compare with fedlap-fedavg."
         )
     makes_images = recipe.synthetic != "none" or sends_surrogates(recipe)
     source = recipe.origins.get("partition.source")

@@ -57,7 +57,7 @@ class Recipe:
     `origins` says where each value is from, by its name in `--set`, and `left_out` which inherited ones have no effect
     beside the others, and why. `by_size` is the preset that was taken because of the images' size.
 
-    `networks` are those that the values were chosen for; a run with another one warns before it starts.
+    `networks` are those with which it was measured to beat FedAvg; a run with another one warns before it starts.
 
     `plugins` are what the recipe needs beside fedsynth, by name and digest; in a file, paths or names of distributions.
     """
