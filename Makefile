@@ -126,7 +126,7 @@ docs: $(DOCS)/.installed ## build the documents as a site in build/site; a broke
 
 $(DOCS)/.installed: pyproject.toml
 	$(PYTHON) -m venv --clear $(DOCS)
-	$(DOCS)/bin/python -m pip install $(QUIET) --disable-pip-version-check 'mkdocs-material>=9.6'
+	$(DOCS)/bin/python -m pip install $(QUIET) --disable-pip-version-check 'mkdocs-material==9.8.1' 'mkdocs==1.6.1'
 	@touch $@
 
 bench: setup ## measure against peers and write docs/benchmarks.md (within the hour; goes on where it stopped; ONLY=name)
