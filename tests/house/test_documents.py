@@ -44,6 +44,18 @@ def test_every_page_is_in_the_index_and_on_the_site():
     assert listed == pages
 
 
+def test_modules_that_the_pages_name_are_there():
+    """By the end of their path; whoever changes a file's name is shown where it is written about."""
+    there = {
+        f"/{file.relative_to(ROOT).as_posix()}"
+        for top in ("artifacts", "stages", "fedsynth_cli", "tests", "examples", "benchmarks", "reproduce")
+        for file in (ROOT / top).rglob("*.py")
+    }
+    named = {(page.name, name) for page in PAGES for name in re.findall(r"`([a-z_][a-z0-9_/]*\.py)`", page.read_text())}
+    assert len(named) > 20
+    assert {(page, name) for page, name in named if not any(file.endswith(f"/{name}") for file in there)} == set()
+
+
 def rows_of_rules():
     """Of the tables of docs/privacy.md: the rules of each row, and its last column with the files that it goes by."""
     text = (ROOT / "docs/privacy.md").read_text().partition("## Rule by rule")[2].partition("\n## ")[0]
