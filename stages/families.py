@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Generic, TypeVar, cast, get_args
 
-from stages.hyperparameters import HyperParameters, PluginRecord, by_name, hints_of
+from stages.hyperparameters import HyperParameters, PluginRecord, by_name, hints_of, suggested
 
 H = TypeVar("H", bound=HyperParameters)
 M = TypeVar("M", bound=HyperParameters)
@@ -92,7 +92,8 @@ class Variants(Generic[H]):
                 "name it with --plugin or in FEDSYNTH_PLUGINS"
             )
         raise ValueError(
-            f"--{self.key} must be one of {', '.join(self.words)}; found {found!r}. One of your own comes by --plugin"
+            f"--{self.key} must be one of {', '.join(self.words)}; found {found!r}.{suggested(str(found), self.words)} "
+            "One of your own comes by --plugin"
         )
 
     def from_mapping(self, values: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> H:

@@ -114,6 +114,7 @@ def test_metrics_of_private_data_are_private(fedsynth_json, finished_run, tmp_pa
         (["run", "nonesuch", "-o", "x"], 2, "no recipe 'nonesuch'"),
         (["run", "fedavg", "--set", "nonsense", "-o", "x"], 2, "stage.key=value"),
         (["run", "fedavg", "--set", "train-client.nonsense=1", "-o", "x"], 2, "unknown parameter 'nonsense'"),
+        (["run", "fedavg", "--set", "init-model.arch=lenett", "-o", "x"], 2, "Did you mean 'lenet5'? One of"),
         (["run", "fedavg", "--rounds", "0", "-o", "x"], 2, "--rounds"),
         (["partition", "nonesuch", "--clients", "2", "-o", "x"], 2, "nonesuch"),
         (["partition", "digits", "--clients", "2000", "-o", "x"], 2, "--scheme iid"),
