@@ -371,4 +371,5 @@ def _count(seen: Seen, sent: Sent) -> None:
     sent.without_noise |= KINDS[metadata.kind].from_data and (bool(metadata.disclosures) or not metadata.privacy)
     sent.simulation |= metadata.simulation
     if KINDS[metadata.kind].from_data:
-        sent.made.add((metadata.kind, parameter_words(metadata.params)))
+        settings = {name: value for name, value in metadata.params.items() if name != "signature"}
+        sent.made.add((metadata.kind, parameter_words(settings)))

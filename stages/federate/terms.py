@@ -20,6 +20,7 @@ from artifacts.places import TERMS
 from stages.execution.versions import versions
 from stages.partition import CENTRAL
 from stages.recipes.recipe import Recipe, recipe_of
+from stages.words import counted
 
 FILE = TERMS
 _MOST_BYTES = 2**31
@@ -107,7 +108,7 @@ def agreed(
     """
     stages = {name: values for name, values in recipe.stages.items() if name != "partition"}
     share = "all of them" if recipe.participation == 1 else f"{recipe.participation:.0%} of them"
-    about = f"{recipe.name} between {len(clients)} clients: {recipe.rounds} rounds, {share} in each."
+    about = f"{recipe.name} between {len(clients)} clients: {counted(recipe.rounds, 'round')}, {share} in each."
     recipe = replace(recipe, about=about, stages={name: _given(values) for name, values in stages.items()})
     least = least_clients if least_clients is not None else max(1, round(recipe.participation * len(clients)))
     return Terms(

@@ -6,6 +6,7 @@ is computed from others (`expressions`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,8 @@ from stages.recipes.params_file import plugins_in
 STAGES = (*DECLARED, "evaluate", "plateau")
 Synthetic = Literal["none", "own", "shuffled", "pooled"]
 SETTABLE = ("rounds", "participation", "synthetic", "switch1", "switch2", "secure", "receipts")
+# What a recipe says of how many runs it compares; one run has one seed.
+_SEEDS = re.compile(r",? (?:over )?\w+ seeds(?=[.,;: (]|$)")
 _TOP = ("about", *SETTABLE, "sweep", "target", "matrix", "plugins", "networks")
 _GIVEN = 1_000_000  # the rank of what the command line says
 
@@ -156,6 +159,7 @@ class Recipe:
     def to_yaml(self) -> str:
         """What one run is made by; sweep and target belong to the comparison of several."""
         values = {key: getattr(self, key) for key in ("name", "about", *SETTABLE)}
+        values["about"] = _SEEDS.sub("", self.about)
         values = {key: value for key, value in values.items() if value is not None and value is not False}
         if self.plugins:
             values["plugins"] = list(self.plugins)

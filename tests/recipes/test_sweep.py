@@ -7,7 +7,9 @@ import shutil
 import pytest
 
 from artifacts.errors import UsageError
+from artifacts.formats.plain_data import parse_yaml
 from stages.recipes import sweep as module
+from stages.recipes.layers import names
 from stages.recipes.recipe import assigned, change, load_recipe
 from stages.recipes.sweep import points, run_sweep, with_sweep
 
@@ -218,3 +220,12 @@ def test_the_error_of_a_point_names_the_point(tmp_path, fedsynth):
     code, _, err = fedsynth("run", "fedavg", "--sweep", "partition.clients=5000", "-o", tmp_path / "out")
     assert code == 2
     assert "clients=5000: --scheme iid" in err
+
+
+def test_one_run_does_not_say_how_many_seeds_the_sweep_has():
+    """What a run folder says of itself, and so its page; the recipe goes on saying it of the comparison."""
+    for name in names():
+        recipe = load_recipe(name)
+        said = parse_yaml(recipe.to_yaml())["about"]
+        assert " seeds" not in said and said.endswith("."), said
+        assert (said == recipe.about) == (" seeds" not in recipe.about)
