@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from stages.privacy import renyi
 from stages.privacy.accountant import Epsilon, across, adjacency_of, calibrated, epsilon, planned
@@ -219,6 +221,25 @@ def test_one_id_counts_once_and_conflicts_are_errors():
     assert twice.pld > once.pld
     with pytest.raises(ValueError, match=r"noise_multiplier is 1\.0 and 1\.1"):
         epsilon([event(1), event(1, noise_multiplier=1.1)], delta=1e-5)
+
+
+def test_two_releases_of_one_draw_by_the_integral_of_their_densities():
+    """Both have the same coin: who is in the first is in the second. One amplified covers that, two would not."""
+    q, sigma, delta = 0.2, 1.5, 1e-5
+    line = np.linspace(-14, 16, 1201)
+    area = (line[1] - line[0]) ** 2
+    there, here = (stats.norm.pdf(line, loc=mean, scale=sigma) for mean in (0, 1))
+    without = np.outer(there, there)
+    with_it = (1 - q) * without + q * np.outer(here, here)
+
+    def reached(found):
+        ways = ((without, with_it), (with_it, without))
+        return max(float(np.clip(p - math.exp(found.pld) * r, 0, None).sum()) * area for p, r in ways)
+
+    fields = {"unit": "client", "sampling_rate": q, "noise_multiplier": sigma, "steps": 1, "trust": "server"}
+    drawn = [event(n, **fields, draw="ab" * 32) for n in (1, 2)]
+    apart = [event(n, **fields, draw=f"{n:02}" * 32) for n in (1, 2)]
+    assert reached(epsilon(drawn, delta=delta)) <= delta < reached(epsilon(apart, delta=delta))
 
 
 def test_units_do_not_add_up():
