@@ -18,6 +18,7 @@ from artifacts.formats import tensors_file
 from artifacts.formats.tensors_file import TensorArtifact
 from artifacts.identity.keys import Key
 from artifacts.identity.roster import Roster
+from artifacts.metadata import Metadata
 from stages.audit.obstacles import in_words
 from stages.audit.outbound import Problem, Seen
 from stages.audit.surrounding_files import Given, Kept
@@ -66,7 +67,14 @@ class SecureRounds:
             return _SESSION
         if seen.metadata.kind == "secagg-keys" and seen.metadata.round not in self.given.key_lists:
             return f"the list of keys of round {seen.metadata.round}, which the server sends"
+        if _is_answer(seen.metadata) and not self._asked(seen.metadata):
+            return f"the list of survivors of round {seen.metadata.round}, which the server sends"
         return None
+
+    def _asked(self, metadata: Metadata) -> set[tuple[str, ...]]:
+        """The lists of survivors that the server sent in the session of a file."""
+        assert self.given is not None
+        return set().union(*(self.given.survivors.get(digest, ()) for digest in metadata.digests_of("keys")))
 
     def check(self, seen: Seen, key: Key | None, home: Path | None) -> Iterator[Problem]:
         """What is wrong with a file of a client's, or a list of the server's. `home` is where its key is."""
@@ -79,6 +87,9 @@ class SecureRounds:
                 yield from _list(artifact, session, self._known)
                 return
             yield from _FILES[artifact.metadata.kind](artifact, session)
+            asked = self._asked(artifact.metadata) if _is_answer(artifact.metadata) else set()
+            if asked and not any(_answers(artifact, one, session) for one in asked):
+                yield "params", "it answers for other survivors than the server's list has"
             yield from self._signed(artifact, session, key)
             if session is None:
                 yield from self._listed(artifact)
@@ -271,6 +282,20 @@ def _unmask(artifact: TensorArtifact, session: Session | None) -> Iterator[Probl
             shamir.from_bytes(row.tobytes())
     except ValueError:
         yield "tensors", "a row is no share"
+
+
+def _is_answer(metadata: Metadata) -> bool:
+    """Whether it is a client's answer to the server's list of those who are still there."""
+    return metadata.custody == "outbound" and metadata.kind in ("secagg-survivors", "secagg-unmask")
+
+
+def _answers(artifact: TensorArtifact, asked: tuple[str, ...], session: Session | None) -> bool:
+    """Whether an answer is to this list; in a sparse graph its shares are of those on it who gave it theirs."""
+    there, sparse = names(artifact, "survivors"), session is not None and session.neighbours is not None
+    if artifact.metadata.kind == "secagg-survivors":
+        return there == asked
+    mine = set(there) <= set(asked) if sparse else there == asked
+    return mine and not set(names(artifact, "dropped")) & set(asked)
 
 
 _FILES = {

@@ -110,6 +110,7 @@ class Given:
     obstacles: list[tuple[Path, str]] = field(default_factory=list)
     events: set[str] = field(default_factory=set)  # ids of the noise behind what was given
     public_sets: list[Path] = field(default_factory=list)
+    survivors: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)  # that were asked for, by list of keys
     key_lists: dict[int | None, list[str]] = field(default_factory=dict)  # of secure aggregation, by round
 
     @classmethod
@@ -142,6 +143,9 @@ class Given:
         self.paths[sha256] = path
         if metadata.kind == "secagg-keys":
             self.key_lists.setdefault(metadata.round, []).append(sha256)
+        if metadata.kind == "secagg-survivors" and metadata.custody == "downlink":
+            for digest in metadata.digests_of("keys"):
+                self.survivors.setdefault(digest, set()).add(tuple(metadata.params["survivors"]))
         self.events |= {str(event.get("id")) for event in metadata.privacy}
         if metadata.kind == "model":
             self.models[sha256] = KnownModel.of(metadata.params, specs)

@@ -9,13 +9,16 @@ from tampering.run import Run
 from artifacts.fields import Clients
 from artifacts.formats import Format, tensors_file
 from artifacts.formats.safetensors_layout import DTYPES
+from artifacts.identity.roster import read_roster
 from artifacts.kinds import KINDS, Kind, TensorRule
 from stages.audit import ReplayOptions, audit
+from stages.audit.secure_rounds import SecureRounds
+from stages.audit.surrounding_files import Given
 from stages.secagg import primitives, shamir
 from stages.secagg.collect import CIPHERTEXT_BYTES
 from stages.secagg.member import Member
 from stages.secagg.roster import signing_key
-from stages.secagg.session import signature_of, signed
+from stages.secagg.session import signature_of, signed, survivors_statement
 
 
 @pytest.fixture
@@ -120,6 +123,20 @@ def test_what_the_session_does_not_say_fails_though_it_is_signed(run, what):
     tensors = {name: np.full(shape, 255, np.uint8) for name, shape in shapes.items()}
     smuggle(run, kind, tensors, resign=True, params={**run.about(kind).params, **params})
     assert failures(audited(run)) & {"params", "tensors"}
+
+
+def test_a_list_of_survivors_of_ones_own_fails_though_it_is_signed(run):
+    """Each client that it has or has not would be a bit."""
+    kind = "secagg-survivors"
+    found = tensors_file.read(run.path(kind))
+    (keys,), (model,) = found.metadata.digests_of("keys"), found.metadata.digests_of("model")
+    given, roster = Given.read([run.root / "public", run.root / "server/outbox"]), run.root / "public/roster.json"
+    session = SecureRounds(given, read_roster(roster)).session_of(keys)
+    signature = primitives.sign(signing_key(run.key), survivors_statement(session.bound(model), ("00", "01")))
+    rows = np.frombuffer(signature, np.uint8).reshape(1, -1)
+    run.rewrite(kind, {"signatures": rows}, params={**found.metadata.params, "survivors": ["00", "01"]})
+    said = [f.what for f in audited(run).findings if f.level == "failure"]
+    assert "it answers for other survivors than the server's list has" in said
 
 
 @pytest.mark.parametrize("kind", ["secagg-shares", "secagg-masked", "secagg-unmask"])
