@@ -38,6 +38,10 @@ class NamedSource(HyperParameters):
         """Channels, height and width, if they are known without the data: presets for a size are chosen by them."""
         return None
 
+    def read_by(self, emnist_split: str | None) -> dict[str, str]:  # noqa: ARG002
+        """Its parameters as they are used, given or not."""
+        return {}
+
     def num_classes(self, emnist_split: str | None) -> int | None:  # noqa: ARG002
         """How many classes it has, if that is known without the data: of what stands in for it they are as many."""
         return None

@@ -97,13 +97,12 @@ def load(
     left_out: tuple[Path, ...] = ()
     test: LabelledImages | None
     if source in SOURCES.words:
-        split = emnist_split or "balanced"
-        read_by = {"emnist_split": split} if source == "emnist" else {}
         named: NamedSource = SOURCES.from_mapping({"source": source})
+        read_by = named.read_by(emnist_split)
         _refuse_unused(source, given, named.takes)
         attributes = parse_attributes(by) if by is not None else ()
         train, test = named.read(
-            SourceRequest(form=form, root=root, download=download, emnist_split=split, by=attributes)
+            SourceRequest(form=form, root=root, download=download, emnist_split=emnist_split, by=attributes)
         )
     elif is_url(source):
         with fetched(source) as path:

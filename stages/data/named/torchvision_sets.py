@@ -29,6 +29,9 @@ class TorchvisionSet(NamedSource):
     def shape(self) -> tuple[int, int, int]:
         return SETS[self.source].shape
 
+    def read_by(self, emnist_split: str | None) -> dict[str, str]:
+        return {"emnist_split": emnist_split or _SPLIT} if self.source == "emnist" else {}
+
     def num_classes(self, emnist_split: str | None) -> int:
         return SETS[self.source].num_classes or EMNIST_CLASSES[emnist_split or _SPLIT]
 
