@@ -192,7 +192,7 @@ FEDERATED = [
     ),
     f"roster {' '.join(f'{home}/identity.json' for home in _HOMES)} -o roster.json",
     "federate units --home ha --drop drop -o units",
-    *(f"federate step --home {home} --drop drop" for home in ("hs", "ha", "hb", "hs", "ha")),
+    *(f"federate step --home {home} --drop drop -q" for home in ("hs", "ha", "hb", "hs", "ha")),
     "federate status --home hs",
 ]
 WAITING = 75  # others must do something first
