@@ -150,6 +150,16 @@ def write_identity(out: Path, name: str, key: Key, *, force: bool) -> dict[str, 
     return public
 
 
+def is_identity_in(roster: Roster, path: Path) -> bool:
+    """Whether a file is, byte for byte, the identity that a participant of the roster gave for it."""
+    for name, known in ({SERVER: roster.server} | dict(roster.clients)).items():
+        if known is not None:
+            wanted = _text({"schema": _IDENTITY, "name": name, "verify_keys": _spelt(known)})
+            if path.stat().st_size == len(wanted) and path.read_bytes() == wanted:
+                return True
+    return False
+
+
 def write_roster(
     out: Path,
     identities: Sequence[Path],

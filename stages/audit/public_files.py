@@ -9,6 +9,7 @@ from pathlib import Path
 from artifacts.digests import sha256_file
 from artifacts.errors import FedsynthError
 from artifacts.formats import describe, format_named
+from artifacts.identity.roster import is_identity_in, read_roster
 from artifacts.metadata import MetadataError
 from artifacts.places import METRICS, PUBLIC, ROSTER, SERVER, SIMULATION, TERMS
 from stages.audit.findings import Level
@@ -18,6 +19,7 @@ _KEPT = ("private", "server", "outbound")  # custodies of what belongs into a pa
 _ELSEWHERE = {"clients", SERVER, SIMULATION}  # which have checks of their own
 _FOLDERS = {*_ELSEWHERE, PUBLIC, METRICS}
 _OF_ROOT = {*_FOLDERS, TERMS}
+_IDENTITY = "identity.json"
 _AT_WORK = ".part"  # how names end while something is written
 _LOCK, _MOST_LOCK = ".lock.part", 200  # bytes: who holds it
 
@@ -65,10 +67,18 @@ def _strange(folder: Path) -> list[Path]:
 def _around(root: Path) -> list[Path]:
     """What is in a run folder or home beside its own folders, and beside those of the participants."""
     found = [path for path in sorted(root.iterdir()) if path.name not in _OF_ROOT and not _is_lock(path)]
-    files = [path for path in found if not path.is_dir()]
+    files = [path for path in found if not path.is_dir() and not _is_identity(root, path)]
     for folder in (path for path in found if path.is_dir()):
         files += _strange(folder) if any(folder.iterdir()) else [folder]
     return files + [path for path in sorted((root / "clients").glob("*")) if not path.is_dir()]
+
+
+def _is_identity(root: Path, path: Path) -> bool:
+    """What `federate join` leaves beside the terms, once it is in the roster: it says nothing more."""
+    try:
+        return path.name == _IDENTITY and not path.is_symlink() and is_identity_in(read_roster(root / ROSTER), path)
+    except (FedsynthError, OSError):
+        return False
 
 
 def _is_lock(path: Path) -> bool:

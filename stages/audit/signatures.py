@@ -176,7 +176,7 @@ def _check_heads(entries: Sequence[Entry] | None, one: Seen, roster: Roster | No
             # Its own entry follows those that it counts, so that there is always one that names what came before.
             if not 0 <= said.seq < len(entries) or entries[said.seq].previous != said.head:
                 yield "failure", f"the ledger did not have the head that it states after {said.seq} entries"
-            elif said.round not in {entry.round for entry in entries[: said.seq]}:
+            elif said.round not in {entry.round or 0 for entry in entries[: said.seq]}:  # 0: before the first round
                 yield "note", f"it names round {said.round}, of which the ledger has nothing: a number somebody chose"
     if roster is None:
         return

@@ -155,6 +155,17 @@ def test_what_could_be_checked_for_the_owner_alone_says_so(federated):
         assert found["tensors"]["result"] == "ok"
 
 
+def test_an_identity_that_is_in_the_roster_is_nothing_strange(homes, fedsynth):
+    """`federate join` leaves it beside the terms; one byte more, and nobody looked into it."""
+    path = homes / "00/identity.json"
+    key = homes / "00/clients/00/private/client.key"
+    assert fedsynth("identity", "--key", key, "--client", "00", "-o", path)[0] == 0
+    strange = [f.what for f in audit(homes / "00").findings if f.check == "custody"]
+    assert strange == []
+    path.write_bytes(path.read_bytes() + b" ")
+    assert ["identity.json" in f.what for f in audit(homes / "00").findings if f.check == "custody"] == [True]
+
+
 def test_no_key_no_search_for_it(homes, outbox):
     """That no key is in a file can be said by whoever has the key."""
     assert ("unchecked", "secrets") in levels(audit(outbox))
