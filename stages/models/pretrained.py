@@ -134,9 +134,12 @@ def _state_dict(content: bytes, path: Path) -> dict[str, Tensor]:
         ) from error
     if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
         loaded = loaded["state_dict"]
-    is_state = isinstance(loaded, Mapping) and all(
-        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in loaded.items()
-    )
-    if not is_state or not loaded:
+    if not isinstance(loaded, Mapping) or not loaded:
         raise InputError(f"{path} is no state dict: it must map names to tensors, found {type(loaded).__name__}.")
+    for name, tensor in loaded.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise InputError(
+                f"{path} is no state dict: it must map names to tensors, and its entry {name!r} is "
+                f"{type(tensor).__name__}. Save the network's state_dict() alone."
+            )
     return dict(loaded)
