@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from artifacts.errors import UsageError
 from artifacts.identity import keys
@@ -16,7 +16,7 @@ from artifacts.storage.url import is_url
 from stages.catalogue import DECLARED
 from stages.execution.randomness import numpy_stream
 from stages.recipes.declared import parameters
-from stages.recipes.phases import resolved, waits
+from stages.recipes.phases import PLATEAU, resolved, waits
 from stages.recipes.proxy_steps import model_of, proxy_steps, sends_proxies
 from stages.recipes.receipt_steps import check_open, with_receipts
 from stages.recipes.recipe import Recipe
@@ -78,19 +78,46 @@ def partition_step(recipe: Recipe, seed: int, clients: Sequence[str] = ()) -> St
 
 
 def check(recipe: Recipe, *, divides: bool = True) -> dict[str, Any]:
-    """Refuse a recipe whose parameters are wrong: those of one round with one client are those of all.
+    """Refuse a recipe whose parameters are wrong in any of its rounds: those of one client are those of all.
 
-    Returns the parameters of each stage, as they will be.
+    It takes part in each: a draw could leave its steps out.
+
+    Returns the parameters of each stage, as they will be; of one that has others later, those that it begins with.
 
     Where the clients have data of their own there is nothing to divide.
     """
     steps = [partition_step(recipe, 0)] if divides else []
-    steps += plan(replace(resolved(recipe, {}), rounds=1), ["00"], 0)
+    steps += [step for one in _decided(recipe) for step in plan(one, ["00"], 0, lambda clients, _: list(clients))]
     made: dict[str, Any] = {}
+    seen: set[tuple[str, str]] = set()
     for step in steps:
-        if step.section in DECLARED:
-            made.setdefault(step.section, parameters(step, _facts(step, made)))
+        given = (step.section, repr(sorted(step.params.items())))  # rounds mostly say the same
+        if step.section in DECLARED and given not in seen:
+            seen.add(given)
+            found = parameters(step, _facts(step, made))
+            made.setdefault(step.section, found)
     return made
+
+
+def _decided(recipe: Recipe) -> list[Recipe]:
+    """The recipe as it is if no switch at a plateau ever comes, and as it is if each comes; of each phase one round."""
+    found = [resolved(recipe, {})]
+    if waits(recipe):
+        first, second = (1 if recipe.switch1 == PLATEAU else recipe.switch1), recipe.switch2
+        found.append(replace(recipe, switch1=first, switch2=recipe.rounds if second == PLATEAU else second))
+    return [_one_round_a_phase(one) for one in found]
+
+
+def _one_round_a_phase(recipe: Recipe) -> Recipe:
+    switches = [s for s in (recipe.switch1, recipe.switch2) if isinstance(s, int) and 1 <= s <= recipe.rounds]
+    begins = {round: number for number, round in enumerate(sorted({1, *switches}), start=1)}
+
+    def moved(switch: int | Literal["plateau"] | None) -> int | Literal["plateau"] | None:
+        if not isinstance(switch, int) or switch < 1:
+            return switch
+        return begins.get(switch, len(begins) + 1)  # beyond the end: it never comes
+
+    return replace(recipe, rounds=len(begins), switch1=moved(recipe.switch1), switch2=moved(recipe.switch2))
 
 
 def _facts(step: Step, made: Mapping[str, Any]) -> dict[str, Any]:

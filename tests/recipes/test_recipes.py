@@ -217,3 +217,23 @@ def test_noise_for_whole_clients_covers_updates_alone(fedsynth, tmp_path, algori
     code, _, err = fedsynth("run", "dp-fedavg", "--set", f"train-client.algorithm={algorithm}", "-o", tmp_path / "run")
     assert code == 2 and "dp-mean goes with the algorithms fedavg and fedprox" in err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "settings", "said"),
+    [
+        ("tofu", None, ["aggregate.server_rate=-1"], "--server-rate must be above 0"),
+        (
+            "tofu",
+            None,
+            ["switch1=plateau", "switch2=plateau", "aggregate.server_rate=-1"],
+            "--server-rate must be above",
+        ),
+        ("tofu", "secure", ["secagg.threshold=1"], "--threshold must be at least 2"),
+        ("fed-smp-topk", None, ["encode.keep=3"], "--keep must be above 0 and at most 1"),
+    ],
+)
+def test_what_counts_in_later_rounds_alone_is_refused_before_the_first(name, preset, settings, said):
+    """Else rounds would run, and be paid for, before it is."""
+    with pytest.raises(UsageError, match=said):
+        check(change(load_recipe(name, preset), settings, None))
