@@ -94,7 +94,7 @@ def _read_once():
         return public[same]
 
     def look_at(path, watch):
-        same = (sha256_file(path), path.suffixes[-1:], tuple(watch._needles), tuple(watch._seeds))
+        same = (sha256_file(path), path.suffix, tuple(watch._needles), tuple(watch._seeds))
         if same not in sent:
             sent[same] = outbound.look_at(path, watch)
         found = sent[same]
