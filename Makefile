@@ -23,7 +23,7 @@ EVERYTHING := $(VENV)/.everything
 FINISHED := $(VENV)/.finished
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-slow test-anywhere test-faults test-versions test-exports test-trackers fuzz check bench reproduce clean FORCE
+.PHONY: help setup demo docs test test-slow test-anywhere test-faults test-versions test-exports test-crates test-trackers fuzz check bench reproduce clean FORCE
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F '|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -74,8 +74,11 @@ $(FUZZ)/.installed: $(EVERYTHING)
 	  > "$$($(FUZZ)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
 	@touch $@
 
-test-exports: $(EXPORTS)/.installed $(SACRO)/.installed $(CRATES)/.installed ## documents of `export` under the validators of their formats
+test-exports: $(EXPORTS)/.installed $(SACRO)/.installed ## documents of `export` under the validators of their formats
 	$(BIN)/python -m pytest tests/export -m slow
+
+test-crates: $(CRATES)/.installed ## crates under the published shapes of the Five Safes profile, which it downloads
+	$(BIN)/python -m pytest tests/export/test_validators.py -m slow -k crate
 
 # Validators have environments of their own: what they pin has nothing to do with what we pin.
 $(EXPORTS)/.installed: $(EVERYTHING)

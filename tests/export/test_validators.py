@@ -19,7 +19,8 @@ def foreign():
     def run(script, *arguments, environment=".venv-exports", code=0):
         python = ROOT / environment / "bin/python"
         if not python.exists():
-            pytest.skip(f"{environment} is not there: make test-exports")
+            target = "test-crates" if environment == ".venv-crates" else "test-exports"
+            pytest.skip(f"{environment} is not there: make {target}")
         done = subprocess.run([python, "-c", script, *map(str, arguments)], capture_output=True, text=True, timeout=300)
         assert (done.returncode == 0) == (code == 0), done.stdout + done.stderr
         return done.stdout
