@@ -5,6 +5,7 @@ Always with TLS, with node authentication, without telemetry. Each runs until it
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from artifacts import limits
 from artifacts.errors import FedsynthError, InputError, UsageError, VerificationError
 from artifacts.identity.owner import refuse_shared
 from artifacts.places import RunFolder
-from artifacts.writing import locks
+from artifacts.writing import atomic, locks
 from stages.execution.progress import Summary
 from stages.federate import flower
 from stages.federate.child import Child, Echo, started
@@ -33,7 +34,8 @@ ANY = WorkerBounds()
 DATABASE = "state.db"
 _SECONDS_TO_START = 120.0
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # listening everywhere, asked from here
-_SEAT_TAKEN = r"already (?:active|connected|online|activated)"
+_SEAT = "connected-to"  # is there while a node is, and after one that was killed
+_NOT_LET_IN = r"\[code: 2004\]|Invalid SuperNode authentication"
 _SEAT_SECONDS, _SEAT_PAUSE = 90.0, 5.0
 _CONNECTED = r"SuperNode ID: (\d+)"
 _ENDED_BY = r"^(?!For more information|Exit Code).*\b(?:ERROR|[Ee]rror|[Ff]ailed|[Uu]nable|[Ii]nvalid)\b.*"
@@ -109,17 +111,25 @@ def supernode(
     ]  # fmt: skip
     words = _alone(words, folder, [link.roots, key], unconfined=unconfined)
     with (
+        contextlib.ExitStack() as stack,
         locks.held(folder, "a SuperNode"),
         kept(home, client, drop=drop, bounds=bounds, echo=echo) as worker,
     ):
         environment = flower.environment(folder, **{wire.VARIABLE: str(worker.socket)})
-        until = time.monotonic() + _SEAT_SECONDS
+        # The SuperLink turns a node away in the same words whether it does not know its key or takes one that was
+        # killed for present, which it does for a minute.
+        seat, until = folder / _SEAT, time.monotonic() + _SEAT_SECONDS
+        was_killed = seat.exists() and seat.read_text() == link.address
         while True:
             with started(words, environment, echo) as child:
-                if not _connected(child) and child.said(_SEAT_TAKEN) and time.monotonic() < until:
-                    echo("fedsynth: the SuperLink takes a node that was killed for present, for a minute at most")
+                if not _connected(child):
+                    if not was_killed or time.monotonic() >= until:
+                        raise _ended(child, "SuperNode")
+                    echo("fedsynth: the SuperLink may take the node that was killed for present, for a minute at most")
                     time.sleep(_SEAT_PAUSE)
                     continue
+                atomic.write(seat, [link.address.encode()], force=True, custody="private")
+                stack.callback(seat.unlink, missing_ok=True)
                 worker.wait_until_up()
                 ready({"client": client, "superlink": link.address, "home": str(home), "pid": child.pid})
                 raise _ended(child, "SuperNode")
@@ -140,11 +150,12 @@ def _alone(
 
 
 def _connected(child: Child) -> bool:
-    """Whether the node is in; False if the SuperLink takes another one for it."""
+    """Whether the node is in; False if the SuperLink turns it away."""
     until = time.monotonic() + _SECONDS_TO_START
     while child.said(_CONNECTED) is None:
         if not child.running():
-            if child.said(_SEAT_TAKEN):
+            child.wait()
+            if child.said(_NOT_LET_IN):
                 return False
             raise _ended(child, "SuperNode")
         if time.monotonic() >= until:
@@ -194,7 +205,7 @@ def _answers(link: Link) -> bool:
 def _ended(child: Child, what: str) -> FedsynthError:
     """Why a service that should run for ever has ended."""
     code = child.wait()
-    if child.said(r"\[code: 2004\]|Invalid SuperNode authentication"):
+    if child.said(_NOT_LET_IN):
         return VerificationError(
             "the SuperLink does not know this node's key. Send its .pub to the server, which lets it in with: "
             "fedsynth federate register KEY.pub --name CLIENT"
