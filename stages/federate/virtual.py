@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid
 
-_PAUSE = 0.02
+_PAUSE = 0.2
 _BYTES = "bytes"
 _log = logging.getLogger("flwr")
 
