@@ -11,6 +11,7 @@ from pathlib import Path
 from artifacts.places import SERVER
 from artifacts.writing import locks
 from artifacts.writing.locks import InUseError
+from artifacts.writing.scratch import sweep_below
 from stages.execution.progress import Report, Summary, silent
 from stages.federate.channel import WaitsForOthers
 from stages.federate.party import Party
@@ -25,6 +26,7 @@ def step(
     party = Party.at(home, drop, client)
     try:
         with locks.held(party.place.private, "fedsynth federate step", name="step"):
+            sweep_below(home)  # of a call that was killed: what it received is not received again
             if party.name == SERVER:
                 summary = step_server(party, home, log=log, report=report)
             else:
