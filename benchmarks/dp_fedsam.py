@@ -1,6 +1,6 @@
 """DP-FedSAM against DP-FedAvg in a setting where noise costs accuracy; [dp-fedsam](dp-fedsam.md) has the figures.
 
-FashionMNIST, 500 clients of 120 images, Dirichlet 0.6, a fiftieth of them a round, σ = 0.95. Clip, rate and radius
+FashionMNIST, 500 clients of 120 images, Dirichlet 0.6, a hundredth of them a round, σ = 0.95. Clip, rate and radius
 of each method are chosen by the same number of trials on a seed that is not reported. Reported seeds are paired: within
 a seed all methods have the same data, first weights, participants, batches and noise. To pair the noise it is drawn
 from the seed, which no run of `fedsynth` does, so the rounds are computed in memory, by the functions of the commands.
@@ -37,7 +37,7 @@ from stages.privacy.mechanism import clipped
 from stages.registry import NETWORKS
 
 TITLE = "DP-FedSAM where noise matters"
-_SHARE, _SIGMA, _BATCH, _TOGETHER, _WIDTH = 0.02, 0.95, 32, 10, 16
+_SHARE, _SIGMA, _BATCH, _TOGETHER, _WIDTH = 0.01, 0.95, 32, 10, 16
 _TUNED_ON = 100
 
 
@@ -54,7 +54,8 @@ def _trials(*radii: float | None) -> tuple[tuple[float, float, float | None], ..
     """Six points that have every clip with both rates, and both radii with each of them."""
     low, high = radii[0], radii[-1]
     return (
-        (0.125, 0.1, low), (0.125, 0.3, high), (0.25, 0.1, high), (0.25, 0.3, low), (0.5, 0.1, low), (0.5, 0.3, high),
+        (0.0312, 0.03, low), (0.0312, 0.1, high), (0.0625, 0.03, high), (0.0625, 0.1, low), (0.125, 0.03, low),
+        (0.125, 0.1, high),
     )  # fmt: skip
 
 
@@ -77,7 +78,7 @@ class _Size:
 _SIZES = {
     "smoke": _Size(20, 1, 1, (0, 1), "digits"),
     "usual": _Size(500, 5, 1, (0, 1)),
-    "full": _Size(500, 40, 1, (0, 1, 2, 3, 4)),
+    "full": _Size(500, 60, 1, (0, 1, 2, 3, 4)),
 }
 
 

@@ -40,7 +40,7 @@ def _untried(recipe: Recipe, side: int) -> Iterator[str]:
     arch = recipe.section("init-model").get("arch")
     if recipe.networks and arch not in recipe.networks:
         yield (
-            f"{recipe.name} was clearly better than FedAvg on images of this size with {', '.join(recipe.networks)}. "
+            f"{recipe.name} was ahead of FedAvg on images of this size with {', '.join(recipe.networks)}. "
             f"That it is with {arch} was not shown: compare with fedlap-fedavg."
         )
     makes_images = recipe.synthetic != "none" or sends_surrogates(recipe)
