@@ -31,8 +31,10 @@ _KNOWN = {OUTBOX, PENDING, PRIVATE, "egress.jsonl"}
 _FOR_ONE = re.compile(r"^secagg-shares-for-.+-(?=[0-9]+\.)")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MOST_ROUNDS = 10**6
-# What `artifacts.writing` makes beside an outbox while it writes, and removes.
-_AT_WORK = re.compile(r"\.(outbox|pending|private|lock|egress\.jsonl)(\.[0-9a-f]{16})?\.part")
+# What `artifacts.writing` makes beside an outbox while it writes, and removes: locks, and files on their way into it.
+_AT_WORK = re.compile(
+    r"\.((outbox|pending|private|lock|egress\.jsonl)|[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}\.[0-9a-f]{16})\.part", re.ASCII
+)
 _MOST_PARTS = 4  # digits of the number of a part of a shuffle
 # What somebody chose; others, such as a label of SELinux, the system gives to every file.
 _CHOSEN_ATTRIBUTES = ("user.", "trusted.", "security.capability")

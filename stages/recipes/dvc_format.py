@@ -62,7 +62,7 @@ def _same_rounds(recipe: Recipe) -> str:
     """Rounds are stages: a file that was written for two cannot run three, and says so before anything runs."""
     said = (
         f"dvc.yaml has the stages of {recipe.rounds} rounds, and params.yaml says ${{rounds}}. Write both again: "
-        f"fedsynth recipe {recipe.name} --rounds ${{rounds}} ... --format dvc --force -o ."
+        f"{program(recipe)} recipe {recipe.name} --rounds ${{rounds}} ... --format dvc --force -o ."
     )
     return f"test ${{rounds}} -eq {recipe.rounds} || {{ echo {shlex.quote(said)} >&2; exit 1; }}"
 

@@ -20,10 +20,10 @@ from stages.recipes.fit import check_fit
 from stages.recipes.perform import perform, perform_several
 from stages.recipes.phases import plateau_of, resolved, waits
 from stages.recipes.plan import check, partition_step, plan
-from stages.recipes.recipe import Recipe
+from stages.recipes.recipe import Recipe, load_recipe
 from stages.recipes.step import Step
 from stages.recipes.tally import Tally
-from stages.run_folder.files import PARTITION_RECORD, metrics_file
+from stages.run_folder.files import PARTITION_RECORD, TUNED, metrics_file
 
 
 def run(
@@ -95,19 +95,25 @@ def _claim(folder: RunFolder, recipe: Recipe, seed: int) -> None:
     A run that ended before its data was divided has left nothing, and its folder may be used for another.
     """
     record = folder.simulation / "recipe.yaml"
-    resolved = parse_yaml(recipe.to_yaml()) | {"seed": seed}
+    resolved = _stated(recipe, seed)
     if (folder.root / PARTITION_RECORD).exists():
-        if not record.exists():
+        tuned = folder.root / TUNED
+        if not record.exists() and not tuned.exists():
             raise UsageError(
                 f"{folder.root} holds data that `partition` divided by itself or for another tool (make, DVC, "
                 "Snakemake), and no recipe says of which parameters its files are. Choose another --out."
             )
-        before = read_mapping(record)
+        before = read_mapping(record) if record.exists() else _stated(load_recipe(str(tuned)), seed)
         changed = _first_change(before, resolved)
         if changed is not None:
             raise UsageError(f"{folder.root} holds a run with other parameters: {changed}. Choose another --out.")
     text = dump_yaml(resolved, allow_unicode=True)
     atomic.write(record, [text.encode()], force=True)
+
+
+def _stated(recipe: Recipe, seed: int) -> dict[str, Any]:
+    stated: dict[str, Any] = parse_yaml(recipe.to_yaml()) | {"seed": seed}
+    return stated
 
 
 def _first_change(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

@@ -37,9 +37,8 @@ from stages.recipes.recipe import Recipe, assigned
 from stages.recipes.runner import clients_of, finish, run
 from stages.recipes.step import Step
 from stages.recipes.sweep import SweepPoint, points
-from stages.run_folder.files import CURVE, PARTITION_RECORD
+from stages.run_folder.files import CURVE, PARTITION_RECORD, TUNED
 
-TUNED = "tuned.yaml"
 _RECORD = "tuning.json"
 _MEASURED = ("accuracy", "loss")
 

@@ -7,6 +7,7 @@ from artifacts import places
 TEST = "public/test.parquet"
 ROSTER = places.ROSTER
 PARTITION_RECORD = "simulation/partition.json"
+TUNED = "tuned.yaml"  # the recipe that `tune` chose
 CURVE, CURVE_PICTURE, CONFUSION_PICTURE = "metrics/curve.csv", "metrics/curve.png", "metrics/confusion.png"
 
 

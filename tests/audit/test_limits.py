@@ -25,7 +25,7 @@ def test_a_ledger_rewritten_before_any_receipt_passes_as_unanchored(tampered, fo
 def test_a_clients_folder_alone_says_what_it_could_not_check(tampered):
     (tampered / "clients/01/private/client.key").unlink()
     report = audit(tampered / "clients/01")
-    assert report.verdict.startswith("INCOMPLETE: needs the key of 01 for lineage")
+    assert report.verdict.startswith("INCOMPLETE: needs the key of 01 for secrets, lineage")
     assert report.error.exit_code == 6
 
 
