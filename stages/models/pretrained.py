@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import pickle
 import warnings
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from artifacts import limits
 from artifacts.digests import sha256_hex
 from artifacts.errors import InputError
+from artifacts.formats.safetensors_layout import WIDTHS, parse_table
 from artifacts.limits import LimitError
 from artifacts.metadata import KEY, Metadata, MetadataError, parse
 
@@ -94,9 +94,11 @@ def _numbers(tensor: Tensor, own: Tensor, name: str, path: Path) -> Tensor:
 
 def _origin(content: bytes, path: Path) -> Metadata | None:
     """What a file of fedsynth's says of itself. One that is not public would become so here, and is refused."""
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    text = header.get("__metadata__", {}).get(KEY)
-    if text is None:
+    try:
+        _, _, texts = parse_table(content, len(content), WIDTHS)
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read: {error}. Get the file again.") from error
+    if (text := texts.get(KEY)) is None:
         return None
     try:
         origin = parse(text).metadata

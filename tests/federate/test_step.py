@@ -46,7 +46,7 @@ def by_run(begun, tmp_path_factory, homes, run_on_one_worker):
     return homes.digests(out)
 
 
-class Federation:
+class Parties:
     """Homes and a drop folder; `call` is what cron does."""
 
     def __init__(self, terms, split, drop):
@@ -84,7 +84,7 @@ def federation(begun, homes, tmp_path):
         terms = homes.terms_for(recipe, folder, seed=3, **said)
         drop = tmp_path / "drop"
         drop.mkdir()
-        return Federation(terms, homes.split(folder, terms, tmp_path / "homes"), drop)
+        return Parties(terms, homes.split(folder, terms, tmp_path / "homes"), drop)
 
     return make
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from federation import Federation
 from hypothesis import settings
 
 from artifacts.formats import dataset_file
@@ -36,11 +37,12 @@ def about(client, **changes):
     return Metadata(**fields | changes)
 
 
-class Federation:
+class Senders(Federation):
     """A run folder in which clients have synthetic datasets to send."""
 
     def __init__(self, root):
-        self.root, self.sent, self._next = root, [], 0
+        super().__init__(root)
+        self.sent, self._next = [], 0
 
     @property
     def outbox(self):
@@ -84,13 +86,13 @@ class Federation:
 
 @pytest.fixture
 def federation(tmp_path):
-    return Federation(tmp_path)
+    return Senders(tmp_path)
 
 
 @pytest.fixture
 def new_federation(tmp_path_factory):
     """For tests that need many."""
-    return lambda: Federation(tmp_path_factory.mktemp("federation"))
+    return lambda: Senders(tmp_path_factory.mktemp("federation"))
 
 
 @pytest.fixture
