@@ -147,7 +147,19 @@ def _given(subjects: Subjects, server: Snapshot | None, result: AuditReport) -> 
             given.remember(seen.path, seen.sha256, seen.metadata, specs)
         except Exception as error:
             add_error(error, "params", seen.path, result)
+    if server is not None:
+        _add_followed(server, given)
     return given
+
+
+def _add_followed(server: Snapshot, given: Given) -> None:
+    """Models that everybody makes of a proxy that the server sent: in the server's home they are its copy alone."""
+    kept = [
+        one for one in server.shelf.files.values() if one.metadata.kind == "model" and one.metadata.stage == "decode"
+    ]
+    for one in sorted(kept, key=lambda model: model.metadata.round or 0):
+        if one.metadata.custody == "public" and all(found.sha256 in given.paths for found in one.metadata.inputs):
+            given.remember(one.path, one.sha256, one.metadata, one.specs)
 
 
 def _each(clients: list[Snapshot], common: Common, workers: int) -> Iterator[list[Audited]]:

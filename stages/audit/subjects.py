@@ -65,7 +65,7 @@ def find_subjects(target: Path, received: Sequence[Path]) -> Subjects:
     if not target.exists():
         raise InputError(f"{target}: no such folder. Check the path.")
     run = RunFolder(target)
-    if run.clients.is_dir():
+    if run.clients.is_dir() or run.server.outbox.is_dir():  # a server to whom nobody has sent anything yet
         return _everybody(run, received)
     if homes := _homes(target):
         return _together(homes, received)

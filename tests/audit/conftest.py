@@ -120,16 +120,25 @@ def tampered(every_kind, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def federated(helper, tmp_path_factory):
-    """A federation of two clients, signed and with receipts: the homes of server, 00 and 01 after one round."""
+def federation_of(helper, tmp_path_factory):
+    """The homes of server, 00 and 01 after a recipe, signed."""
     homes = helper("federate/homes.py")
-    folder = tmp_path_factory.mktemp("forms")
-    recipe = change(load_recipe("fedavg"), FEDERATED, 1)
-    begun = homes.prepared(recipe, folder / "begun", 5)
-    terms = homes.terms_for(recipe, begun, seed=5, wait=1.0, signed=True)
-    split = homes.split(begun, terms, folder / "homes")
-    homes.served(terms, split, homes.ByHand(split))
-    return folder / "homes"
+
+    def made(recipe):
+        folder = tmp_path_factory.mktemp("forms")
+        begun = homes.prepared(recipe, folder / "begun", 5)
+        terms = homes.terms_for(recipe, begun, seed=5, wait=1.0, signed=True)
+        split = homes.split(begun, terms, folder / "homes")
+        homes.served(terms, split, homes.ByHand(split))
+        return folder / "homes"
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def federated(federation_of):
+    """A federation of two clients, signed and with receipts, after one round."""
+    return federation_of(change(load_recipe("fedavg"), FEDERATED, 1))
 
 
 @pytest.fixture

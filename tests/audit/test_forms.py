@@ -13,6 +13,7 @@ import pytest
 from artifacts.formats import tensors_file
 from artifacts.identity.roster import read_roster
 from stages.audit import ReplayOptions, audit
+from stages.recipes.recipe import change, load_recipe
 
 
 @pytest.fixture
@@ -353,3 +354,19 @@ def test_a_roster_in_another_spelling_is_refused(homes):
     path = homes / "00/public/roster.json"
     path.write_text(path.read_text().replace('"schema"', ' "schema"'))
     assert ("failure", "envelopes") in levels(audit(homes / "00"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tofu", "fedlap", "feddm", "scaffold", "dp-sgd"])
+def test_every_home_passes_whatever_is_sent(federation_of, name):
+    """Two rounds, so that what is sent goes on from what was sent before."""
+    recipe = change(load_recipe(name), ["partition.clients=2"], 2)
+    homes = federation_of(recipe)
+    for home in (homes / "00", homes / "01", homes / "server", homes):
+        report = audit(home)
+        assert report.passed, (home.name, report.verdict)
+
+
+def test_the_home_of_a_server_that_got_nothing_yet(homes):
+    shutil.rmtree(homes / "server/clients")
+    assert audit(homes / "server").verdict.startswith("INCOMPLETE: needs what the clients sent")
