@@ -80,6 +80,7 @@ def test_with_force_both_are_recorded_and_the_last_entry_is_the_file_s(aggregate
         assert not list(run_copy.rglob("*.part"))
 
 
+@pytest.mark.slow
 def test_one_of_four_keys_wins(tmp_path, command_line):
     for number in range(TRIES // 2):
         out = tmp_path / f"{number}.key"

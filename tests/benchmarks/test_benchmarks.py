@@ -20,6 +20,7 @@ NAMES = (
 LONG = {
     "surrogate_step", "private_generator_step", "tofu_files", "tofu_encoding", "fashion_surrogates", "fashion_fedssyn",
     "fashion_accuracy", "command_start", "rounds", "streamed_memory", "private_sets",
+    "tofu_baselines",
 }  # fmt: skip
 # A SuperLink with its nodes, and Ray: half a minute each.
 WITH_SERVERS = ("federation", "many_clients")

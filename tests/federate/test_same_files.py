@@ -84,6 +84,7 @@ def test_the_homes_hold_what_run_would_have_written(name, side_by_side):
     assert all(task.targets for task in channel.asked)
 
 
+@pytest.mark.slow
 def test_secure_aggregation_ends_with_the_models_of_run(side_by_side):
     """Masks are drawn anew, and files name what they were made of; the models and what they do are the same."""
     recipe = change(load_recipe("fedavg-secure"), (*LOCAL, "partition.clients=3"), 2)

@@ -98,6 +98,7 @@ def models(homes, split):
     return {n: d for n, d in homes.digests(split["server"]).items() if n.endswith("/model-0002.safetensors")}
 
 
+@pytest.mark.slow
 def test_lost_pieces_and_power_cuts_change_no_byte(carried, homes, by_run):
     _, federation = carried(settings=("receipts=true",))
     federation.lost = {2, 5, 6, 11}

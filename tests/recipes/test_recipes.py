@@ -1,6 +1,7 @@
 """The recipes themselves: what they extend, what they lay out, and how a wrong one is told."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -25,6 +26,12 @@ def write(path, text):
     return str(path)
 
 
+def shortened(recipe, clients):
+    """Hundreds of rounds with hundreds of clients are one like the other, unless there are phases."""
+    many = clients * recipe.rounds > 2000 and recipe.switch1 is None
+    return replace(recipe, rounds=min(recipe.rounds, 12)) if many else recipe
+
+
 @pytest.mark.parametrize("name", names())
 def test_every_recipe_and_preset_can_be_laid_out(name):
     for preset in (None, *presets(name)):
@@ -36,7 +43,7 @@ def test_every_recipe_and_preset_can_be_laid_out(name):
             clients = planned_clients(point.recipe)
             made = set(partition_step(point.recipe, 0, clients).outputs)
             # A plateau is not known in advance: laid out as if it never came.
-            for step in plan(resolved(point.recipe, {}), clients, 0):
+            for step in plan(shortened(resolved(point.recipe, {}), len(clients)), clients, 0):
                 assert {*step.inputs, *step.needs} <= made, step
                 made |= set(step.outputs)
 

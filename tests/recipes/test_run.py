@@ -85,6 +85,7 @@ def test_a_run_that_is_stopped_leaves_whole_files_and_goes_on(undisturbed, tmp_p
     assert contents(folder) == contents(undisturbed)
 
 
+@pytest.mark.slow
 def test_running_again_does_nothing_and_more_rounds_go_on(undisturbed, tmp_path, run_on_one_worker):
     folder = tmp_path / "run"
     recipe = change(load_recipe("fedavg"), SMALL, 2)
@@ -148,7 +149,11 @@ ONE_RUN = [name for name in filter(is_one_run_on_real_data, names()) if method_o
 IMAGES_RUN = [name for name in filter(is_one_run_on_real_data, names()) if method_of(name) in ENCODED]
 
 
-@pytest.mark.parametrize("name", IMAGES_RUN)
+# Three networks of its own each round: half a minute.
+LONG = {"fedlap-networks": [pytest.mark.slow]}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LONG.get(name, [])) for name in IMAGES_RUN])
 def test_every_recipe_that_sends_images_runs_and_is_whole(tmp_path, run_on_one_worker, name):
     clients = min(2, load_recipe(name).section("partition")["clients"])
     net = [setting for setting in SMALL if setting.startswith("init-model")]
@@ -250,6 +255,7 @@ def test_a_folder_whose_parameters_nobody_wrote_down_is_left_as_it_is(run_copy, 
     assert forge.snapshot(run_copy) == before
 
 
+@pytest.mark.slow
 def test_a_folder_of_a_run_that_never_began_may_be_used(fedsynth, tmp_path):
     table = tmp_path / "table.csv"
     table.write_text("age,label\n30,0\n")
