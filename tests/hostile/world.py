@@ -40,7 +40,7 @@ def build(root: Path, helper, finished_run: Path, scaffold_run: Path) -> Path:
     _rounds(root, helper("secagg/conftest.py").Round)
     _surrogates(root / "surr", helper)
     _generator(root / "gen", helper)
-    helper("shuffle/conftest.py").Federation(root / "shuf").send_all(3, 4)
+    helper("shuffle/conftest.py").Senders(root / "shuf").send_all(3, 4)
     gated = helper("release/conftest.py").Gated(root / "gate")
     gated.rules(POLICY)
     forge.write_tensors(gated.outbox(), kind="message", round=1)
