@@ -52,18 +52,9 @@ class PartyWorker:
         try:
             if not self.shared:
                 atomic.make_folder(Path(self.drop), 0o700)
-            match said.get("do"):
-                case "begin" if self.client is None:
-                    return self._begin(str(said["terms"])), b""
-                case "step" if self.client is None:
-                    return self._step(said), b""
-                case "read" if self.client is None:
-                    return self._read(str(said["name"]), int(said["offset"]), int(said["most"]))
-                case "write" if self.client is None:
-                    return self._write(said, data), b""
-                case "deliver" if self.client is not None:
-                    return self._deliver(said, data)
-            raise InputError(f"the worker was asked for {said.get('do')!r}, which it does not do.")
+            # The terms name plug-ins, and whatever is asked for reads them.
+            with using([]):
+                return self._done(said, data)
         except FedsynthError as error:
             return self._failed(error.exit_code, str(error)), b""
         except (OSError, MemoryError) as error:
@@ -71,6 +62,20 @@ class PartyWorker:
         except Exception:
             self._tell(traceback.format_exc())
             return self._failed(InputError.exit_code, "the worker failed; what it printed says why."), b""
+
+    def _done(self, said: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+        match said.get("do"):
+            case "begin" if self.client is None:
+                return self._begin(str(said["terms"])), b""
+            case "step" if self.client is None:
+                return self._step(said), b""
+            case "read" if self.client is None:
+                return self._read(str(said["name"]), int(said["offset"]), int(said["most"]))
+            case "write" if self.client is None:
+                return self._write(said, data), b""
+            case "deliver" if self.client is not None:
+                return self._deliver(said, data)
+        raise InputError(f"the worker was asked for {said.get('do')!r}, which it does not do.")
 
     def _failed(self, code: int, text: str) -> dict[str, Any]:
         self._tell(text)
@@ -101,8 +106,7 @@ class PartyWorker:
             self._present = [str(name) for name in said["present"]]
             names = json.dumps({"connected": self._present}, ensure_ascii=False) + "\n"
             atomic.write(connected_file(RunFolder(self.home).server), [names.encode()], force=True, custody="private")
-        with using([]):
-            done, _ = step(self.home, self.drop, client=None, log=lines.append)
+        done, _ = step(self.home, self.drop, client=None, log=lines.append)
         party = self._party()
         if done:
             end(self.home, 0, "")
@@ -151,13 +155,12 @@ class PartyWorker:
         back = self._answer_to(party, label)
         state = "done"
         if back is None:
-            with using([]):
-                try:
-                    done, _ = step(self.home, self.drop, client=self.client, log=self._tell)
-                    state = "done" if done else "waiting"
-                except FedsynthError as error:
-                    state = "failed"
-                    self._tell(str(error))
+            try:
+                done, _ = step(self.home, self.drop, client=self.client, log=self._tell)
+                state = "done" if done else "waiting"
+            except FedsynthError as error:
+                state = "failed"
+                self._tell(str(error))
             back = self._answer_to(party, label)
         if back is None:
             return {"state": state, "have": have}, b""

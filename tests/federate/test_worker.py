@@ -133,7 +133,7 @@ def test_one_parcel_of_one_size_for_everybody_drawn_or_not(carried):
 
 def test_an_answer_in_anothers_name_is_not_taken(carried):
     """A node hands in as its own what another client sealed, and something that nobody sealed."""
-    _, federation = carried(rounds=1, least_clients=2, wait=0.5)
+    _, federation = carried(rounds=1, least_clients=2, wait=4.0)
     federation.turn()
     while "done" not in federation.state.values():
         federation.turn()
