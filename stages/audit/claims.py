@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 # What an event has from its moment and not from parameters.
 _NOT_PLANNED = {"id", "draw", "federation"}
-_TOLD = {"unit", "sampling_rate", "noise_multiplier", "clip_norm", "steps"}
+# Of an event, what a finding names.
+_NAMED = {"unit", "sampling_rate", "noise_multiplier", "clip_norm", "steps"}
 
 
 def other_noise(metadata: Metadata, given: Given | None) -> str | None:
@@ -48,7 +49,7 @@ def other_noise(metadata: Metadata, given: Given | None) -> str | None:
         wanted.pop("steps")  # it may be one that was kept on the way
     if any(_says(found, wanted) and int(found.get("steps", 0)) <= event.steps for found in metadata.privacy):
         return None
-    said = ", ".join(f"{name} {value}" for name, value in wanted.items() if name in _TOLD)
+    said = ", ".join(f"{name} {value}" for name, value in wanted.items() if name in _NAMED)
     return f"no privacy event of it has the {said} of its parameters"
 
 
