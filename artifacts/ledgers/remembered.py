@@ -132,7 +132,8 @@ def explained(path: Path) -> Iterator[None]:
             yield
     except (InputError, OSError) as error:
         raise InputError(
-            f"{error} There is remembered what a spend ledger had last and which data belong to it, outside the client's folder. Set "
+            f"{error} What a spend ledger had last, and which data belong to it, is remembered there, outside the "
+            "client's folder. Set "
             f"XDG_STATE_HOME to a folder that stays, or {SWITCH}=off to do without it (docs/privacy.md)."
         ) from error
 
